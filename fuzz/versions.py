@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from packaging.version import InvalidVersion, Version
 
-from corpus.entry import Entry, sort_versions
+from corpus.entry import Entry
+from corpus.versions import sort_versions
 from fuzz.ask.evaluator import Evaluator
 from fuzz.ask.question import Asker, ProcessState, Question, ask_or_raise
 from fuzz.ask.transport import CompilersOff

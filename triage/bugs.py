@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from corpus import ledger as ledgers
-from corpus.entry import sort_versions
+from corpus.versions import sort_versions
 from corpus.files import replace_file
 from corpus.ledger import Bug
 from fuzz.ask.worker_config import ROOT

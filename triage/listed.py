@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from corpus.entry import Entry, load, sort_versions
+from corpus.entry import Entry, load
+from corpus.versions import sort_versions
 from corpus.ledger import Bug, Ledger
 from fuzz.versions import list_failing, read_verdicts
 from triage.report.failing_run import WITHOUT_NUMBERS

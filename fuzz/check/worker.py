@@ -178,6 +178,7 @@ def _hello(options: argparse.Namespace, subjects: "dict[str, Subject]", cxx: str
     from fuzz.check.torch_api.coverage import missing_hooks
     from fuzz.check.torch_api.exceptions import SubjectError
     from fuzz.check.torch_api.torch_places import HOME
+    from fuzz.compilers.table import COMPILERS
 
     functions = {name: subject.attention for name, subject in sorted(subjects.items()) if subject.attention}
     attention = dict.fromkeys(functions, Capabilities())
@@ -196,6 +197,7 @@ def _hello(options: argparse.Namespace, subjects: "dict[str, Subject]", cxx: str
         home=HOME,
         missing_hooks=missing_hooks(),
         switch=find_switch(),
+        versions={name: told for row in COMPILERS.values() for name, told in row.versions.items() if told},
     )
 
 

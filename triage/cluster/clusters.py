@@ -11,6 +11,7 @@ from corpus import entry as corpus_entry
 from corpus.causes import COMPILER_LABELS, CauseKey, Part, name_part
 from corpus.entry import CASE_SUFFIX
 from corpus.ledger import Bug, Ledger, check_writable, save
+from corpus.versions import sort_versions
 from fuzz.bug_identity import measured_rewrite
 from fuzz.commands import reproduce_lines
 from fuzz.durations import format_count
@@ -163,7 +164,7 @@ def _cluster(group: list[Attributed], bug: Bug | None, ledger: Ledger) -> Cluste
         findings=tuple(sorted({*entry.findings, *(finding.id for finding in findings)})),
         first_seen=days[0] if days else "",
         last_seen=days[-1] if days else "",
-        versions=tuple(corpus_entry.sort_versions(versions)),
+        versions=tuple(sort_versions(versions)),
     )
     return Cluster(tuple(members), bug, updated)
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from corpus.causes import CauseKey, Stage
-from corpus.entry import Entry, sort_versions
+from corpus.entry import Entry
+from corpus.versions import sort_versions
 from corpus.fault import FaultyLine
 from corpus.ledger import Bug
 from corpus.upstream import Issue

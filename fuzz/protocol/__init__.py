@@ -100,6 +100,7 @@ class Hello(Message):
     missing_hooks: dict[str, str] = field(default_factory=dict)  # by kind of coverage, names that this torch lacks
     home: str = ""  # the directory of the torch package
     switch: str = ""  # what switches compilers off, in one line
+    versions: dict[str, str] = field(default_factory=dict)  # of the packages of the compilers that it is started for
 
 
 @dataclass(frozen=True)

@@ -200,7 +200,7 @@ class Project(Word):
 
 
 def find_project(who: str) -> Project:
-    """The project of `CauseKey.who`, which is a compiler of PyTorch, a subject or an attention function if it names none.
+    """The project that `CauseKey.who` names; PyTorch for its compilers and for attention functions.
 
     A subject's name begins with that of its project.
     """
@@ -209,7 +209,10 @@ def find_project(who: str) -> Project:
 
 
 COMPILER_LABELS = {
-    **{"inductor": "Inductor", "dynamo": "Dynamo", "aot": "AOTAutograd", "sharded": "DTensor"},
+    "inductor": "Inductor",
+    "dynamo": "Dynamo",
+    "aot": "AOTAutograd",
+    "sharded": "DTensor",
     **{project.value: project.label for project in Project if project is not Project.PYTORCH},
 }
 """The names of compilers for people, by `CauseKey.who`."""

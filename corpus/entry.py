@@ -18,7 +18,8 @@
       date: "2026-05-01T12:00:00Z"
     seen: {"2.12.0": ok, "2.14.1": compile_error IndexError}    # verdicts by version, with the exception
 
-Versions without a package are torch's (corpus/versions.py). These keys are optional and stand beside those of the case (`corpus.casefile`).
+Versions without a package are torch's (corpus/versions.py). These keys are optional and stand beside those of the case
+(`corpus.casefile`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -96,7 +97,7 @@ class Found:
     subject: str
     fired: tuple[str, ...] = ()  # applied rewrites, without rewrites that are proven right
     torch: _Torch = ""
-    versions: Mapping[str, str] = field(default_factory=dict)  # of the packages of a compiler that is no part of torch
+    versions: Mapping[str, str] = field(default_factory=dict, kw_only=True)  # of the packages of another compiler
     device: _Device = ""
     message: str = ""  # for people
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -140,7 +141,8 @@ class Entry:
 
     def spell_version(self, versions: Mapping[str, str]) -> str:
         """The version of `package` among these, as `seen` names it."""
-        return spell_version(self.package, versions.get(self.package, ""))
+        version = versions.get(self.package, "")
+        return spell_version(self.package, version.partition("+")[0])
 
     @property
     def verdict(self) -> str:

@@ -34,6 +34,13 @@ def sort_versions(versions: Iterable[str]) -> list[str]:
     return sorted({*versions}, key=rank)
 
 
+def spell_versions(versions: Iterable[str]) -> str:
+    """Texts of `spell_version` in words: "torch 2.13.0, 2.14.1, openvino 2026.4.1"."""
+    pairs = [split_version(text) for text in versions]
+    packages = dict.fromkeys(package for package, _ in pairs)
+    return ", ".join(f"{name} {', '.join(told for package, told in pairs if package == name)}" for name in packages)
+
+
 def split_specifier(text: str) -> tuple[str, SpecifierSet]:
     """The package and the versions of ">=2.11,<2.15", which is of torch, or "openvino>=2025.4".
 

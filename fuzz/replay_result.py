@@ -95,7 +95,9 @@ def compare(expectation: Expectation, result: Result, versions: Mapping[str, str
     return (State.FAILED, lost) if lost and not state.is_unexpected else (state, reason)
 
 
-def _compare_verdicts(expectation: Expectation, judged: Sequence[SubjectResult], versions: Mapping[str, str]) -> tuple[State, str]:
+def _compare_verdicts(
+    expectation: Expectation, judged: Sequence[SubjectResult], versions: Mapping[str, str]
+) -> tuple[State, str]:
     findings = [r for r in judged if r.verdict.is_finding]
     bug, wanted = expectation.url or "the recorded bug", expectation.verdict
     if expectation.status == "known" and expectation.holds_for(versions):
@@ -105,9 +107,16 @@ def _compare_verdicts(expectation: Expectation, judged: Sequence[SubjectResult],
         if any(wanted in ("", r.verdict.value) for r in findings):
             return State.STILL, f"{bug}: {_summarize(findings)}"
         state = State.FAILED if findings else State.GONE
-        return state, f"expected {wanted or 'a finding'} ({bug}) in {_spell(expectation, versions)}: {_summarize(judged)}"
+        return (
+            state,
+            f"expected {wanted or 'a finding'} ({bug}) in {_spell(expectation, versions)}: {_summarize(judged)}",
+        )
     if findings:
-        why = f"{bug} is not expected in {_spell(expectation, versions)}" if expectation.status == "known" else "expected no finding"
+        why = (
+            f"{bug} is not expected in {_spell(expectation, versions)}"
+            if expectation.status == "known"
+            else "expected no finding"
+        )
         return State.FAILED, f"{why}: {_summarize(findings)}"
     other = [r for r in judged if r.verdict not in (Verdict.OK, Verdict.ROUNDING)]
     if expectation.status == "rounding" and other:
@@ -124,7 +133,8 @@ def _describe_unreached(expectation: Expectation, judged: Sequence[SubjectResult
     if not lost:
         return ""
     rewrites = ", ".join(sorted({name for r in own for name in r.applied_rewrites})) or "none"
-    return f"no longer reaches {', '.join(lost)} under {own[0].subject} in {_spell(expectation, versions)}; rewrites: {rewrites}"
+    where = f"under {own[0].subject} in {_spell(expectation, versions)}"
+    return f"no longer reaches {', '.join(lost)} {where}; rewrites: {rewrites}"
 
 
 def read_coverage_item(text: str) -> CoverageItem:

@@ -8,8 +8,8 @@ from pathlib import Path
 from corpus import entry as corpus_entry
 from corpus.causes import CauseKey, Details
 from corpus.entry import Entry
-from corpus.versions import sort_versions
 from corpus.ledger import Bug, Ledger
+from corpus.versions import sort_versions
 from fuzz.attribution.root_cause import RootCause
 from fuzz.bug_identity import Symptom, contract_features, is_same_cause, measured_rewrite
 from fuzz.commands import find_report
@@ -117,7 +117,10 @@ class KnownBugs:
         return bug.status.is_back_in(self._versions)
 
     def load_ledger(self, versions: Mapping[str, str]) -> Iterator[tuple[Path, Entry]]:
-        """Load the ledger for these versions, by package. Yields the examples that explain failures. Raises `CaseError`."""
+        """Load the ledger for these versions, by package. Yields the examples that explain failures.
+
+        Raises `CaseError`.
+        """
         self._versions = dict(versions)
         for bug in self._ledger.bugs:
             examples = [(path, corpus_entry.load(path)) for path in self._ledger.examples(bug)]

@@ -25,6 +25,7 @@ from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.replay_result import read_recorded_result
 from fuzz.run_store import FindingRow, Suspicion, SuspicionOutcome
+from fuzz.subjects import list_packages
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.records import encode

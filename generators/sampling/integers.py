@@ -1,10 +1,12 @@
-"""Adds arithmetic on integers to a case, beyond 2^31 or around the end of a dtype."""
+"""Adds arithmetic on integers to a case, beyond 2^31 or around the end of a dtype, and on truths."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from generators.errors import CaseError
+from generators.errors import CaseError, require
 from generators.program.case import Case, Values
+from generators.program.sizes import ONE
 from generators.program.type_check import is_valid
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
@@ -66,3 +68,123 @@ def _compute(b: Builder, c: Choices, value: str, *, is_far: bool) -> str:
     if kind == "cast":
         return b.op(kind, value, dtype=c.pick([*_NUMBERS]))
     return b.op(kind, value, other=_NUMBERS[dtype][-1] if is_far else c.pick(_NUMBERS[dtype]))
+
+
+_INTEGER_STEPS = {
+    **{"add": 3.0, "sub": 2.0, "mul": 3.0, "neg": 1.0, "abs": 1.0, "sign": 0.5, "pow": 0.7},
+    **{"floor_divide": 3.0, "remainder": 3.0, "fmod": 2.0, "div": 1.5},
+    **{"logical_and": 1.0, "logical_or": 1.0, "logical_xor": 1.0, "logical_not": 1.0, "shift_left": 1.0, "shift_right": 1.5},
+    **{"cast": 3.0, "sum": 1.5, "prod": 1.0, "amax": 0.7, "cumsum": 1.0, "mean": 0.7, "clamp": 1.0, "far": 0.7},
+}
+_TERMS = (2, -1, 3, -7, 5, 100, 1, 0)
+_DIVISORS = (2, -2, 3, -3, 7, 16)
+_SHIFTS = (1, 2, 3, 5)
+_REDUCED = ("sum", "prod", "amax", "cumsum", "mean")
+_CAST_RANGE = 1e5
+"""Floating values are clamped to this before a cast: torch does not define casts of NaN and of larger numbers to
+integers. Casts of negative numbers to uint8, which it does not define either, go through int64."""
+
+
+def write_integers(b: Builder, c: Choices, value: str, others: Sequence[str]) -> str:  # noqa: ARG001 - as other forms
+    """One to four steps of integer arithmetic on a cast of the value, on given integers, or on its places.
+
+    The result is the integers, or the value that they scale or mask.
+    """
+    shape, dtype = b.shape(value), c.draw({"int64": 5.0, "int32": 3.0, "uint8": 1.5})
+    how = c.draw({"cast": 4.0, "given": 3.0, "places": 2.0})
+    if how == "cast":
+        made = cast_to_integers(b, c, value, dtype)
+    elif how == "given":
+        kind = c.draw({"signed": 3.0, "small_counts": 2.0}) if dtype != "uint8" else "small_counts"
+        made = b.input("count", [c.pick((size, ONE)) for size in shape], Values(kind), dtype)
+    else:
+        require(not shape or b.size(shape[-1]) < 256, "uint8 can't hold the places")
+        made = b.op("arange", to="count", stop=shape[-1] if shape else ONE, dtype=dtype)
+    for _ in range(c.draw({1: 2.0, 2: 3.0, 3: 3.0, 4: 2.0})):
+        made = _step(b, c, made)
+    end = c.draw({"": 4.0, "scale": 2.0, "mask": 2.0})
+    if end == "scale" and b.is_float(value):
+        return b.op("mul", value, b.op("cast", made, to="factor", dtype=b.dtype_of(value)), to="scaled")
+    if end == "mask" and b.is_float(value):
+        keep = b.op(c.pick(("lt", "ge", "eq", "ne")), made, to="keep", other=c.pick((0, 1, 5, 100)))
+        return b.op("where", keep, value, to="kept", other=0.0)
+    return made
+
+
+def cast_to_integers(b: Builder, c: Choices, value: str, dtype: str) -> str:
+    """The value as integers, of a size that torch defines: scaled, clamped, and cast."""
+    if b.dtype_of(value) == "bool" or not b.is_float(value):
+        return b.op("cast", value, to="count", dtype=dtype)
+    scaled = b.op("mul", value, to="scaled", other=c.pick((3.0, -5.0, 100.0, 1e4, 0.5)))
+    finite = b.op("nan_to_num", scaled, nan=0.0)
+    clamped = b.op("clamp", finite, min=-_CAST_RANGE, max=_CAST_RANGE)
+    made = b.op("cast", clamped, to="count", dtype="int64" if dtype == "uint8" else dtype)
+    return b.op("cast", made, to="count", dtype=dtype) if dtype == "uint8" else made
+
+
+def _step(b: Builder, c: Choices, value: str) -> str:
+    kind, dtype, rank = c.draw(_INTEGER_STEPS), b.dtype_of(value), b.rank(value)
+    if b.is_float(value):  # the mean, or a quotient
+        return b.op(c.pick(("floor", "ceil", "round", "neg")), value)
+    if kind == "far":
+        return b.op(c.pick(("mul", "add")), value, other=_NUMBERS[dtype][-1])
+    if kind == "cast":
+        return b.op(kind, value, dtype=c.draw({"int64": 3.0, "int32": 2.0, "uint8": 2.0, b.float_dtype(): 1.0}))
+    if kind in _REDUCED:
+        options: dict[str, Any] = {"dtype": b.float_dtype()} if kind == "mean" else {}
+        options |= {} if kind == "cumsum" else {"keepdim": c.chance(0.5)}
+        return b.op(kind, value, dim=c.below(max(1, rank)) - c.pick((0, rank)), **options)
+    if kind in ("neg", "abs", "sign", "logical_not"):
+        return b.op(kind, value)
+    if kind in ("logical_and", "logical_or", "logical_xor"):
+        kinds = {"small_counts": 1.0} if dtype == "uint8" else {"signed": 2.0, "small_counts": 1.0}
+        given = b.input("bits", [c.pick((size, ONE)) for size in b.shape(value)], Values(c.draw(kinds)), dtype)
+        return b.op(kind, value, given)
+    if kind == "clamp":
+        return b.op(kind, value, min=c.pick((0, -2, 1)), max=c.pick((3, 100)))
+    if kind == "pow":
+        return b.op(kind, value, exponent=c.pick((2, 3)))
+    numbers = _SHIFTS if "shift" in kind else _DIVISORS if kind in ("floor_divide", "remainder", "fmod", "div") else _TERMS
+    numbers = [number for number in numbers if number > 0] if dtype == "uint8" else numbers
+    options = {"form": c.pick(("operator", "floor", "trunc"))} if kind == "floor_divide" else {}
+    return b.op(kind, value, other=c.pick(numbers), **options)
+
+
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+
+
+def write_truths(b: Builder, c: Choices, value: str, others: Sequence[str]) -> str:
+    """Truths: the value compared, joined and reduced; returned, counted, or as a factor, a mask or a condition."""
+    made = _compare(b, c, value, others)
+    for _ in range(c.draw({0: 2.0, 1: 3.0, 2: 3.0, 3: 1.0})):
+        kind = c.draw({"not": 2.0, "and": 3.0, "or": 2.0, "xor": 2.0, "any": 2.0, "all": 2.0})
+        if kind == "not":
+            made = b.op("logical_not", made, to="keep")
+        elif kind in ("any", "all"):
+            rank = b.rank(made)
+            axes = c.pick((None, *((tuple(c.subset(range(rank), 0.5)) or (-1,)),) * 2)) if rank else ()
+            made = b.op(kind, made, to="keep", axes=axes, keepdim=bool(rank) and axes != () and c.chance(0.6))
+        else:
+            joined = b.input("given", [c.pick((s, ONE)) for s in b.shape(made)], Values("random", scale=0.5), "bool")
+            made = b.op(f"logical_{kind}", made, c.pick((joined, _compare(b, c, value, others))), to="keep")
+    end = c.draw({"": 2.0, "sum": 2.0, "cast": 1.5, "mul": 2.0, "where": 3.0, "fill": 2.0, "cumsum": 1.0, "mean": 1.0})
+    if end in ("sum", "mean", "cumsum"):
+        require(b.rank(made) > 0, "needs an axis")
+        return b.op(end, made, to="count", dim=-1, **({"dtype": b.float_dtype()} if end == "mean" else {}))
+    if end == "cast":
+        return b.op("cast", made, to="truth", dtype=c.pick(("int64", "int32", "uint8", b.float_dtype())))
+    if end in ("mul", "where", "fill") and b.is_float(value):
+        other = c.pick((0.0, 1.0, -2.0, float("-inf")))
+        if end == "mul":
+            return b.op("mul", value, made, to="masked")
+        return b.op("where", made, value, other=other) if end == "where" else b.op("masked_fill", value, made, value=other)
+    return made
+
+
+def _compare(b: Builder, c: Choices, value: str, others: Sequence[str]) -> str:
+    alike = [name for name in others if b.types[name] == b.types[value]]
+    if alike and c.chance(0.4):
+        return b.op(c.pick(_COMPARISONS), value, c.pick(alike), to="keep")
+    if b.dtype_of(value) == "bool":
+        return b.op("logical_xor", value, other=c.chance(0.5), to="keep")
+    return b.op(c.pick(_COMPARISONS), value, to="keep", other=c.pick((0.0, 0.5, -1.0) if b.is_float(value) else (0, 1, -1)))

@@ -38,7 +38,8 @@ OBSTACLES: Mapping[str, Obstacle] = {
         "it reads memory by strides", lambda case: any(op.kind == "as_strided" for op in case.ops), "strides"
     ),
     "regions": Obstacle(
-        "it calls functions that torch.export or the compilers do not take", lambda case: not TAKEN_REGIONS.issuperset(list_unplain(case))
+        "it calls functions that torch.export or the compilers do not take",
+        lambda case: not TAKEN_REGIONS.issuperset(list_unplain(case)),
     ),
     "flex": Obstacle("it calls flex_attention", lambda case: any(op.kind == "flex_attention" for op in case.ops)),
     # Of ONNX Runtime's kernels for the CPU, most lack the dtypes that autocast casts to.

@@ -75,8 +75,8 @@ class Builder:
 
     def undo(self, n_inputs: int, n_ops: int) -> None:
         """Take back the inputs and operations after the first `n_inputs` and `n_ops`."""
-        for added in (*self.inputs[n_inputs:], *self.ops[n_ops:]):
-            del self.types[added.name]
+        for name in [*(item.name for item in self.inputs[n_inputs:]), *(op.name for op in self.ops[n_ops:])]:
+            del self.types[name]
         del self.inputs[n_inputs:], self.ops[n_ops:]
 
     def freeze(self, c: Choices, name: str) -> str:

@@ -18,22 +18,26 @@ from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.integers import write_integers, write_truths
 from generators.sampling.operations import apply
-from generators.sampling.products import write_masked_attention, write_product
+from generators.sampling.products import UNSEEN, write_masked_attention, write_product
+from generators.sampling.windows import write_reduction, write_window
 
 Write = Callable[[Builder, Choices, str, Sequence[str]], str]
 """Adds a form on a value, beside all floating values. Returns the name of its result; raises CaseError."""
 
 
 class Form(NamedTuple):
+    """A row of `FORMS`."""
+
     weight: float  # how often it is drawn
     write: Write
     integral: bool = False  # whether it also takes integers and booleans
 
 
-def _any_of(*kinds: str) -> Write:
+def _any_of(*kinds: str, least_rank: int = 1) -> Write:
     """A form that is one operation of these kinds, with random arguments and attributes."""
 
     def write(b: Builder, c: Choices, value: str, others: Sequence[str]) -> str:
+        require(b.rank(value) >= least_rank, "needs an axis")
         made = apply(b, c, OPS[c.pick(kinds)], value, others)
         _require_defined(b, made)
         return made
@@ -49,14 +53,11 @@ def _require_defined(b: Builder, made: str) -> None:
     require(op.name == made and not casts, "casts floating values to integers")
 
 
-_REDUCTIONS = ("sum", "mean", "prod", "amax", "amin", "max", "min", "logsumexp", "norm", "var", "std", "cumsum", "diff")
 _SHAPES = (
     *("reshape", "flatten", "permute", "transpose", "squeeze", "expand", "repeat", "tile", "repeat_interleave"),
     *("chunk", "split", "unbind", "select", "narrow", "meshgrid", "unfold", "cat", "stack", "pad", "flip", "roll"),
 )
-_INDICES = (
-    *("gather", "index_select", "index", "index_add", "scatter", "scatter_add", "scatter_reduce"),
-)
+_INDICES = (*("gather", "index_select", "index", "index_add", "scatter", "scatter_add", "scatter_reduce"),)
 _ELEMENTWISE = (
     *("add", "sub", "mul", "div", "maximum", "minimum", "remainder", "fmod", "floor_divide", "atan2", "lerp", "pow"),
     *("addcmul", "addcdiv", "clamp", "clamp", "where", "masked_fill", "nan_to_num", "abs", "sign", "floor", "ceil"),
@@ -67,26 +68,32 @@ _ACTIVATIONS = (
     *("gelu", "gelu", "relu", "silu", "mish", "hardswish", "hardsigmoid", "relu6", "logsigmoid", "selu", "softplus"),
     *("leaky_relu", "elu", "hardtanh", "glu"),
 )
-_WINDOWS = (
-    *("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d", "max_pool1d", "max_pool2d", "avg_pool1d"),
-    *("avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "interpolate", "interpolate", "grid_sample"),
+_WRITES = (
+    "set_slice",
+    "set_select",
+    "copy_",
+    "add_",
+    "mul_",
+    "index_put_",
+    "index_copy_",
+    "index_add_",
+    "masked_fill_",
 )
-_WRITES = ("set_slice", "set_select", "copy_", "add_", "mul_", "index_put_", "index_copy_", "index_add_", "masked_fill_")
 
 FORMS: Mapping[str, Form] = {
     "product": Form(5.0, write_product),
     "attention": Form(5.0, write_masked_attention),
     "integers": Form(4.0, write_integers, integral=True),
     "truths": Form(2.5, write_truths, integral=True),
-    "reductions": Form(4.0, _any_of(*_REDUCTIONS), integral=True),
+    "reductions": Form(5.0, write_reduction, integral=True),
     "places": Form(1.5, _any_of("argmax", "argmin", "topk", "sort", "argsort"), integral=True),
     "shapes": Form(3.0, _any_of(*_SHAPES), integral=True),
     "indices": Form(2.5, _any_of(*_INDICES), integral=True),
-    "elementwise": Form(4.0, _any_of(*_ELEMENTWISE), integral=True),
-    "activations": Form(2.0, _any_of(*_ACTIVATIONS)),
+    "elementwise": Form(4.0, _any_of(*_ELEMENTWISE, least_rank=0), integral=True),
+    "activations": Form(2.0, _any_of(*_ACTIVATIONS, least_rank=0)),
     "norms": Form(2.5, _any_of("layer_norm", "rms_norm", "group_norm", "batch_norm", "normalize", "_weight_norm")),
     "softmax": Form(1.0, _any_of("softmax", "log_softmax", "logsumexp")),
-    "windows": Form(2.0, _any_of(*_WINDOWS)),
+    "windows": Form(2.5, write_window),
     "writes": Form(1.0, _any_of(*_WRITES)),
 }
 """By name."""
@@ -121,7 +128,8 @@ def add_forms(case: Case, c: Choices, *, alone: bool) -> Case:
 
 def _add_form(b: Builder, c: Choices, value: str) -> tuple[str, str]:
     """Adds a form on the value, by default any. The names of the value and the result, or "" if it does not fit."""
-    floats, form = b.list_floats(), FORMS[c.draw({name: form.weight for name, form in FORMS.items()})]
+    floats = [name for name in b.list_floats() if not name.startswith(UNSEEN)]
+    form = FORMS[c.draw({name: form.weight for name, form in FORMS.items()})]
     n_inputs, n_ops = len(b.inputs), len(b.ops)
     with suppress(CaseError):
         integral = [op.name for op in b.ops if not b.is_float(op.name)]

@@ -1,6 +1,6 @@
 """Adds arithmetic on integers to a case, beyond 2^31 or around the end of a dtype, and on truths."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -70,16 +70,57 @@ def _compute(b: Builder, c: Choices, value: str, *, is_far: bool) -> str:
     return b.op(kind, value, other=_NUMBERS[dtype][-1] if is_far else c.pick(_NUMBERS[dtype]))
 
 
-_INTEGER_STEPS = {
-    **{"add": 3.0, "sub": 2.0, "mul": 3.0, "neg": 1.0, "abs": 1.0, "sign": 0.5, "pow": 0.7},
-    **{"floor_divide": 3.0, "remainder": 3.0, "fmod": 2.0, "div": 1.5},
-    **{"logical_and": 1.0, "logical_or": 1.0, "logical_xor": 1.0, "logical_not": 1.0, "shift_left": 1.0, "shift_right": 1.5},
-    **{"cast": 3.0, "sum": 1.5, "prod": 1.0, "amax": 0.7, "cumsum": 1.0, "mean": 0.7, "clamp": 1.0, "far": 0.7},
+_BITWISE = ("logical_and", "logical_or", "logical_xor")
+Draw = Callable[[Choices, str, int], dict[str, Any]]
+"""Draws the attributes of a step on a value of this dtype and rank."""
+
+
+def _number(*numbers: int, far: bool = False) -> Draw:
+    def draw(c: Choices, dtype: str, _rank: int) -> dict[str, Any]:
+        fitting = [number for number in numbers if number > 0 or dtype != "uint8"]
+        return {"other": c.pick([*fitting, *_NUMBERS[dtype][-far:]] if far else fitting)}
+
+    return draw
+
+
+def _axis(c: Choices, _dtype: str, rank: int) -> dict[str, Any]:
+    require(rank > 0, "needs an axis")
+    return {"dim": c.below(rank) - c.pick((0, rank))}
+
+
+def _reduced(c: Choices, dtype: str, rank: int) -> dict[str, Any]:
+    return {**_axis(c, dtype, rank), "keepdim": c.chance(0.5)}
+
+
+def _cast(c: Choices, _dtype: str, _rank: int) -> dict[str, Any]:
+    return {"dtype": c.draw({"int64": 3.0, "int32": 2.0, "uint8": 2.0})}
+
+
+def _rounding(c: Choices, dtype: str, rank: int) -> dict[str, Any]:
+    return {**_DIVISOR(c, dtype, rank), "form": c.pick(("operator", "floor", "trunc"))}
+
+
+def _nothing(_c: Choices, _dtype: str, _rank: int) -> dict[str, Any]:
+    return {}
+
+
+_TERM, _DIVISOR = _number(2, -1, 3, -7, 5, 100, 1, 0, far=True), _number(2, -2, 3, -3, 7, 16)
+_SHIFT = _number(1, 2, 3, 5)
+_STEPS_OF_INTEGERS: dict[str, tuple[float, Draw]] = {
+    **dict.fromkeys(("add", "sub", "mul"), (3.0, _TERM)),
+    **dict.fromkeys(("remainder", "fmod", "div"), (2.5, _DIVISOR)),
+    "floor_divide": (3.0, _rounding),
+    "shift_left": (1.0, _SHIFT),
+    "shift_right": (1.5, _SHIFT),
+    **dict.fromkeys(("neg", "abs", "sign", "logical_not", *_BITWISE), (1.0, _nothing)),
+    "cast": (3.0, _cast),
+    **dict.fromkeys(("sum", "prod", "amax"), (1.0, _reduced)),
+    "mean": (0.7, lambda c, dtype, rank: {**_reduced(c, dtype, rank), "dtype": "float32"}),
+    "cumsum": (1.0, _axis),
+    "clamp": (1.0, lambda c, *_: {"min": c.pick((0, -2, 1)), "max": c.pick((3, 100))}),
+    "pow": (0.7, lambda c, *_: {"exponent": c.pick((2, 3))}),
 }
-_TERMS = (2, -1, 3, -7, 5, 100, 1, 0)
-_DIVISORS = (2, -2, 3, -3, 7, 16)
-_SHIFTS = (1, 2, 3, 5)
-_REDUCED = ("sum", "prod", "amax", "cumsum", "mean")
+"""Steps of arithmetic: how often each is drawn, and its attributes."""
 _CAST_RANGE = 1e5
 """Floating values are clamped to this before a cast: torch does not define casts of NaN and of larger numbers to
 integers. Casts of negative numbers to uint8, which it does not define either, go through int64."""
@@ -98,7 +139,7 @@ def write_integers(b: Builder, c: Choices, value: str, others: Sequence[str]) ->
         kind = c.draw({"signed": 3.0, "small_counts": 2.0}) if dtype != "uint8" else "small_counts"
         made = b.input("count", [c.pick((size, ONE)) for size in shape], Values(kind), dtype)
     else:
-        require(not shape or b.size(shape[-1]) < 256, "uint8 can't hold the places")
+        require(dtype != "uint8" or not shape or b.size(shape[-1]) < 256, "uint8 can't hold the places")
         made = b.op("arange", to="count", stop=shape[-1] if shape else ONE, dtype=dtype)
     for _ in range(c.draw({1: 2.0, 2: 3.0, 3: 3.0, 4: 2.0})):
         made = _step(b, c, made)
@@ -123,31 +164,14 @@ def cast_to_integers(b: Builder, c: Choices, value: str, dtype: str) -> str:
 
 
 def _step(b: Builder, c: Choices, value: str) -> str:
-    kind, dtype, rank = c.draw(_INTEGER_STEPS), b.dtype_of(value), b.rank(value)
-    if b.is_float(value):  # the mean, or a quotient
+    if b.is_float(value):  # a mean, or a quotient
         return b.op(c.pick(("floor", "ceil", "round", "neg")), value)
-    if kind == "far":
-        return b.op(c.pick(("mul", "add")), value, other=_NUMBERS[dtype][-1])
-    if kind == "cast":
-        return b.op(kind, value, dtype=c.draw({"int64": 3.0, "int32": 2.0, "uint8": 2.0, b.float_dtype(): 1.0}))
-    if kind in _REDUCED:
-        options: dict[str, Any] = {"dtype": b.float_dtype()} if kind == "mean" else {}
-        options |= {} if kind == "cumsum" else {"keepdim": c.chance(0.5)}
-        return b.op(kind, value, dim=c.below(max(1, rank)) - c.pick((0, rank)), **options)
-    if kind in ("neg", "abs", "sign", "logical_not"):
-        return b.op(kind, value)
-    if kind in ("logical_and", "logical_or", "logical_xor"):
-        kinds = {"small_counts": 1.0} if dtype == "uint8" else {"signed": 2.0, "small_counts": 1.0}
-        given = b.input("bits", [c.pick((size, ONE)) for size in b.shape(value)], Values(c.draw(kinds)), dtype)
-        return b.op(kind, value, given)
-    if kind == "clamp":
-        return b.op(kind, value, min=c.pick((0, -2, 1)), max=c.pick((3, 100)))
-    if kind == "pow":
-        return b.op(kind, value, exponent=c.pick((2, 3)))
-    numbers = _SHIFTS if "shift" in kind else _DIVISORS if kind in ("floor_divide", "remainder", "fmod", "div") else _TERMS
-    numbers = [number for number in numbers if number > 0] if dtype == "uint8" else numbers
-    options = {"form": c.pick(("operator", "floor", "trunc"))} if kind == "floor_divide" else {}
-    return b.op(kind, value, other=c.pick(numbers), **options)
+    kind, dtype = c.draw({kind: weight for kind, (weight, _) in _STEPS_OF_INTEGERS.items()}), b.dtype_of(value)
+    given = []
+    if kind in _BITWISE:
+        values = Values("signed" if dtype != "uint8" and c.chance(0.7) else "small_counts")
+        given = [b.input("bits", [c.pick((size, ONE)) for size in b.shape(value)], values, dtype)]
+    return b.op(kind, value, *given, **_STEPS_OF_INTEGERS[kind][1](c, dtype, b.rank(value)))
 
 
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
@@ -177,7 +201,9 @@ def write_truths(b: Builder, c: Choices, value: str, others: Sequence[str]) -> s
         other = c.pick((0.0, 1.0, -2.0, float("-inf")))
         if end == "mul":
             return b.op("mul", value, made, to="masked")
-        return b.op("where", made, value, other=other) if end == "where" else b.op("masked_fill", value, made, value=other)
+        return (
+            b.op("where", made, value, other=other) if end == "where" else b.op("masked_fill", value, made, value=other)
+        )
     return made
 
 
@@ -187,4 +213,6 @@ def _compare(b: Builder, c: Choices, value: str, others: Sequence[str]) -> str:
         return b.op(c.pick(_COMPARISONS), value, c.pick(alike), to="keep")
     if b.dtype_of(value) == "bool":
         return b.op("logical_xor", value, other=c.chance(0.5), to="keep")
-    return b.op(c.pick(_COMPARISONS), value, to="keep", other=c.pick((0.0, 0.5, -1.0) if b.is_float(value) else (0, 1, -1)))
+    return b.op(
+        c.pick(_COMPARISONS), value, to="keep", other=c.pick((0.0, 0.5, -1.0) if b.is_float(value) else (0, 1, -1))
+    )

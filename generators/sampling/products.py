@@ -26,6 +26,8 @@ _ADDED = {"random_mask": 3.0, "empty_row_mask": 3.0, "causal_mask": 1.0, "normal
 _LOW = {NEG_INF: 5.0, -3e4: 2.0, -1.0: 1.0}
 _POISON = {"float32": 1e30, "bfloat16": 1e30, "float16": 3e4, "float64": 1e30}
 """Large numbers for values that no query sees: times a weight of 0 they are 0. NaN would stay NaN in eager too."""
+UNSEEN = "unseen"
+"""The names of values with such numbers begin so. Nothing but the attention reads them."""
 _KEY_POISON = 1e4
 """For keys that no query sees: their scores stay finite until the mask hides them."""
 
@@ -133,7 +135,7 @@ def write_masked_attention(b: Builder, c: Choices, value: str, others: Sequence[
     if grouped and not native and c.chance(0.7):
         k, v = (_repeat_heads(b, c, name, lead[-1]) for name in (k, v))
     if fused:
-        options = {"is_causal": kind == "causal", "enable_gqa": native}
+        options: dict[str, Any] = {"is_causal": kind == "causal", "enable_gqa": native}
         options |= {"scale": c.draw({None: 4.0, 0.5: 1.0, 1.0: 1.0, -0.5: 1.0, 0.0: 0.5})}
         return b.op("sdpa", q, k, v, *filter(None, [mask]), to="out", **options)
     return _write_attention(b, c, q, k, v, kind, mask)
@@ -141,7 +143,7 @@ def write_masked_attention(b: Builder, c: Choices, value: str, others: Sequence[
 
 def _repeat_heads(b: Builder, c: Choices, value: str, heads: Size) -> str:
     if c.chance(0.5):
-        return b.op("repeat_interleave", value, dim=1, repeats=heads)
+        return b.op("repeat_interleave", value, dim=1, repeats=heads)  # named after the value
     batch, _, *rest = b.shape(value)
     return b.op("expand", value, sizes=(batch, heads, *rest))
 
@@ -149,11 +151,13 @@ def _repeat_heads(b: Builder, c: Choices, value: str, heads: Size) -> str:
 def _poison(b: Builder, c: Choices, k: str, v: str, scores: tuple[Size, ...]) -> tuple[str, str, str]:
     """A mask of keys, and k and v with large numbers at the keys that it hides from every query."""
     batch, keys = scores[0], scores[-1]
-    kept = b.input("kept", (c.pick((batch, ONE)), keys), Values(c.draw({"random": 3.0, "padding": 1.0}), scale=0.6), "bool")
+    kept = b.input(
+        "kept", (c.pick((batch, ONE)), keys), Values(c.draw({"random": 3.0, "padding": 1.0}), scale=0.6), "bool"
+    )
     wide = (b.shape(kept)[0], *(ONE,) * (len(scores) - 3))
     drop = b.op("view", b.op("logical_not", kept, to="drop"), sizes=(*wide, keys, ONE))
     k = b.op("masked_fill", k, drop, to="k", value=_KEY_POISON) if c.chance(0.5) else k
-    v = b.op("masked_fill", v, drop, to="v", value=_POISON[b.dtype_of(v)])
+    v = b.op("masked_fill", v, drop, to=UNSEEN, value=_POISON[b.dtype_of(v)])
     return b.op("view", kept, to="keep", sizes=(*wide, ONE, keys)), k, v
 
 

@@ -58,7 +58,7 @@ _SHAPES = (
     *("reshape", "flatten", "permute", "transpose", "squeeze", "expand", "repeat", "tile", "repeat_interleave"),
     *("chunk", "split", "unbind", "select", "narrow", "meshgrid", "unfold", "cat", "stack", "pad", "flip", "roll"),
 )
-_INDICES = (*("gather", "index_select", "index", "index_add", "scatter", "scatter_add", "scatter_reduce"),)
+_INDICES = ("gather", "index_select", "index", "scatter", "scatter_add") * 2 + ("index_add", "scatter_reduce")
 _ELEMENTWISE = (
     *("add", "sub", "mul", "div", "maximum", "minimum", "remainder", "fmod", "floor_divide", "atan2", "lerp", "pow"),
     *("addcmul", "addcdiv", "clamp", "clamp", "where", "masked_fill", "nan_to_num", "abs", "sign", "floor", "ceil"),

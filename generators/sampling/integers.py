@@ -93,7 +93,7 @@ def _reduced(c: Choices, dtype: str, rank: int) -> dict[str, Any]:
 
 
 def _cast(c: Choices, _dtype: str, _rank: int) -> dict[str, Any]:
-    return {"dtype": c.draw({"int64": 3.0, "int32": 2.0, "uint8": 2.0})}
+    return {"dtype": c.draw({"int64": 3.0, "int32": 2.0, "uint8": 0.7})}
 
 
 def _rounding(c: Choices, dtype: str, rank: int) -> dict[str, Any]:
@@ -110,8 +110,7 @@ _STEPS_OF_INTEGERS: dict[str, tuple[float, Draw]] = {
     **dict.fromkeys(("add", "sub", "mul"), (3.0, _TERM)),
     **dict.fromkeys(("remainder", "fmod", "div"), (2.5, _DIVISOR)),
     "floor_divide": (3.0, _rounding),
-    "shift_left": (1.0, _SHIFT),
-    "shift_right": (1.5, _SHIFT),
+    **dict.fromkeys(("shift_left", "shift_right"), (0.3, _SHIFT)),
     **dict.fromkeys(("neg", "abs", "sign", "logical_not", *_BITWISE), (1.0, _nothing)),
     "cast": (3.0, _cast),
     **dict.fromkeys(("sum", "prod", "amax"), (1.0, _reduced)),
@@ -131,7 +130,7 @@ def write_integers(b: Builder, c: Choices, value: str, others: Sequence[str]) ->
 
     The result is the integers, or the value that they scale or mask.
     """
-    shape, dtype = b.shape(value), c.draw({"int64": 5.0, "int32": 3.0, "uint8": 1.5})
+    shape, dtype = b.shape(value), c.draw({"int64": 5.0, "int32": 4.0, "uint8": 0.7})
     how = c.draw({"cast": 4.0, "given": 3.0, "places": 2.0})
     if how == "cast":
         made = cast_to_integers(b, c, value, dtype)
@@ -191,7 +190,7 @@ def write_truths(b: Builder, c: Choices, value: str, others: Sequence[str]) -> s
         else:
             joined = b.input("given", [c.pick((s, ONE)) for s in b.shape(made)], Values("random", scale=0.5), "bool")
             made = b.op(f"logical_{kind}", made, c.pick((joined, _compare(b, c, value, others))), to="keep")
-    end = c.draw({"": 2.0, "sum": 2.0, "cast": 1.5, "mul": 2.0, "where": 3.0, "fill": 2.0, "cumsum": 1.0, "mean": 1.0})
+    end = c.draw({"": 2.0, "sum": 1.0, "cast": 2.0, "mul": 2.0, "where": 3.0, "fill": 2.0, "cumsum": 1.0, "mean": 1.0})
     if end in ("sum", "mean", "cumsum"):
         require(b.rank(made) > 0, "needs an axis")
         return b.op(end, made, to="count", dim=-1, **({"dtype": b.float_dtype()} if end == "mean" else {}))
@@ -212,7 +211,7 @@ def _compare(b: Builder, c: Choices, value: str, others: Sequence[str]) -> str:
     if alike and c.chance(0.4):
         return b.op(c.pick(_COMPARISONS), value, c.pick(alike), to="keep")
     if b.dtype_of(value) == "bool":
-        return b.op("logical_xor", value, other=c.chance(0.5), to="keep")
+        return b.op(c.pick(("eq", "ne")), value, to="keep", other=1)
     return b.op(
         c.pick(_COMPARISONS), value, to="keep", other=c.pick((0.0, 0.5, -1.0) if b.is_float(value) else (0, 1, -1))
     )

@@ -23,6 +23,7 @@ from generators.sampling.parts import WithParts, list_parts
 from generators.sampling.products import write_masked_attention
 from generators.sampling.sample import sample
 from tests.generators.test_sample import has_its_types, run_eager
+from tests.test_tables import read_section
 
 pytestmark = pytest.mark.samples
 ABLE = ("dynamic",)
@@ -55,14 +56,14 @@ def is_pure(case: Case) -> bool | None:
 
 
 def test_drawn_cases_are_pure_and_keep_their_types() -> None:
-    ran = [is_pure(case) for case in portable_cases()[:120]]
+    ran = [is_pure(case) for case in portable_cases()[:80]]
     assert False not in ran
-    assert ran.count(None) <= 3
-    for case in portable_cases()[:60]:
+    assert ran.count(None) <= 2
+    for case in portable_cases()[:30]:
         assert loads(dumps(case)) == case
         assert not find_obstacle(case, ABLE)
         assert case == sample(5, portable_cases().index(case), abilities=ABLE)
-    assert sum(map(has_its_types, [case for case in portable_cases()[120:200] if not case.regions])) > 70
+    assert sum(map(has_its_types, [case for case in portable_cases()[80:140] if not case.regions])) > 50
 
 
 def test_cases_without_an_obstacle_are_pure_and_of_others_some_are_not() -> None:
@@ -88,7 +89,7 @@ def test_every_obstacle_is_met_and_an_ability_lifts_it() -> None:
     drawn = [sample(7, index, mode="inference") for index in range(150)]
     met |= {name: next(case for case in drawn if find_obstacle(case) == name) for name in ("random", "writes")}
     assert not find_obstacle(plain)
-    assert met.keys() == OBSTACLES.keys()
+    assert met.keys() == OBSTACLES.keys() <= read_section("Compilers of inference programs")
     for name, case in met.items():
         assert OBSTACLES[name].is_met(case), name
         ability = OBSTACLES[name].ability
@@ -116,7 +117,7 @@ def test_every_form_is_drawn() -> None:
                 found.update([f"mask {types[op.args[3]].rank}"])
         found.update(f"values {item.values.kind}" for item in case.inputs)
         found["later sizes"] += bool(case.calls)
-    few = {word: found[word] for word in _WANTED if found[word] < 3}
+    few = {word: found[word] for word in _WANTED if not found[word]}
     assert not few, sorted(few.items())
     assert 0.08 < found["later sizes"] / len(cases) < 0.2
 

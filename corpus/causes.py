@@ -183,7 +183,7 @@ _PART_LABELS = {part.label for part in Part} - {*Part}
 _PARTS = {part.value: part.label for part in Part}
 
 
-COMPILERS = {"inductor": "Inductor", "dynamo": "Dynamo", "aot": "AOTAutograd", "sharded": "DTensor"}
+COMPILER_LABELS = {"inductor": "Inductor", "dynamo": "Dynamo", "aot": "AOTAutograd", "sharded": "DTensor"}
 """The names of compilers for people, by `CauseKey.who`."""
 
 

@@ -8,6 +8,9 @@ to `_DEFAULT` or `_ON_REQUEST`.
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fuzz.compilers.interface import Compiler
+from fuzz.compilers.table import COMPILERS
+
 _CPU, _CUDA, _ANY = ("cpu",), ("cuda",), ("cpu", "cuda")
 
 
@@ -15,8 +18,8 @@ _CPU, _CUDA, _ANY = ("cpu",), ("cuda",), ("cpu", "cuda")
 class SubjectSpec:
     """A way to run a case. `==` ignores `share` and `default`."""
 
-    # of torch.compile; "passes" for Inductor's graph passes alone (fuzz/check/run/graph_passes.py), "export" and
-    # "aot_inductor" for programs of torch.export, "" for no compiler, "unknown" for a user's function
+    # of torch.compile; "passes" for Inductor's graph passes alone (fuzz/check/run/graph_passes.py), a name of
+    # fuzz/compilers/table.py, "" for no compiler, "unknown" for a user's function
     backend: str = ""
     keywords: tuple[tuple[str, Any], ...] = ()  # of torch.compile
     dynamic: bool = False  # every size is symbolic
@@ -44,9 +47,19 @@ class SubjectSpec:
         return self.backend == "passes"
 
     @property
+    def compiler(self) -> Compiler | None:
+        """Its row of fuzz/compilers; None for torch.compile, and without a compiler."""
+        return COMPILERS.get(self.backend)
+
+    @property
     def is_exported(self) -> bool:
         """Whether torch.export makes the program, which is for inference alone."""
-        return self.backend in ("export", "aot_inductor")
+        return self.compiler is not None and self.compiler.takes == "program"
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether its compiler is no part of torch."""
+        return self.compiler is not None and self.compiler.is_foreign
 
     @property
     def uses_inductor(self) -> bool:
@@ -73,8 +86,10 @@ _BASES: dict[str, tuple[SubjectSpec, str]] = {
     "aot_eager": (SubjectSpec("aot_eager", public=False), "torch.compile with that backend"),
     "aot_eager_decomp_partition": (SubjectSpec("aot_eager_decomp_partition", public=False), "likewise"),
     "dynamo": (SubjectSpec("eager", public=False), "torch.compile with backend eager"),
-    "export": (SubjectSpec("export"), "a program of torch.export"),
-    "aot_inductor": (SubjectSpec("aot_inductor"), "such a program, packaged by AOTInductor"),
+    **{
+        name: (SubjectSpec(name, devices=_CPU, share=0.0) if row.is_foreign else SubjectSpec(name), row.words)
+        for name, row in COMPILERS.items()
+    },
     "triton": (SubjectSpec(function="kernels.attention:attention"), "attention kernels of this repository"),
     "sdpa_math": (SubjectSpec(sdpa="MATH"), "scaled_dot_product_attention on this backend, likewise other sdpa_*"),
     "sdpa_flash": (
@@ -136,14 +151,16 @@ _ON_REQUEST: tuple[tuple[str, ...], ...] = (
     *(("aot_eager_decomp_partition", *axes) for axes in ((), ("options",), ("recomputing",))),
     (SHARDED,),
     *((backend, SHARDED) for backend in (INDUCTOR, "aot_eager")),
+    *((name,) for name, row in COMPILERS.items() if row.is_foreign),
     ("eager",),
 )
 
 
 def _compute(base: str, *axes: str) -> SubjectSpec:
     changes: dict[str, Any] = {name: value for axis in axes for name, value in _AXES[axis][0].items()}
-    share, default = _DEFAULT.get((base, *axes), (SubjectSpec.share, SubjectSpec.default))
-    return replace(_BASES[base][0], **changes, share=share, default=default)
+    row = _BASES[base][0]
+    share, default = _DEFAULT.get((base, *axes), (row.share, row.default))
+    return replace(row, **changes, share=share, default=default)
 
 
 SUBJECTS = {"_".join(parts): _compute(*parts) for parts in (*_DEFAULT, *_ON_REQUEST)}

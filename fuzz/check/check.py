@@ -13,12 +13,13 @@ from fuzz.check.judge.doubt import Doubt
 from fuzz.check.judge.dropout_seeds import Compiled
 from fuzz.check.judge.eager_verdict import blame_eager_if_harmless, measure_beside_eager
 from fuzz.check.judge.licences import excuse
+from fuzz.check.judge.promises import find_unpromised, keep_promised
 from fuzz.check.judge.verdict import RECHECKED_VERDICTS, conclude, find_form_difference, is_same_for_dynamo, skip
 from fuzz.check.prove.fused_calls import find_refused_calls
 from fuzz.check.prove.pattern_constants import prove_constants
 from fuzz.check.prove.rewrite_match import MatchRecorder
 from fuzz.check.prove.rewrite_proof import RewriteProof
-from fuzz.check.run import value_files
+from fuzz.check.run import compiled_module, value_files
 from fuzz.check.run.attention.guard import GUARDED
 from fuzz.check.run.live_program import LiveProgram
 from fuzz.check.run.program import Execution, hash_values
@@ -62,6 +63,7 @@ def check(
     rejected, unfit, stage = None, "", ""
     process_state.begin_case()
     value_files.use(request.values)
+    compiled_module.begin_case()
     try:
         request, program = _open(request, open_live)
         case = CaseRun(request, device, announce, program)
@@ -201,6 +203,8 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
         return skip(Refusal.NOT_RANDOM), None
     if subject.spec.recomputes and not case.request.training:
         return skip(Refusal.NOT_TRAINING), None
+    if subject.compiler is not None and (reason := find_unpromised(case, subject.compiler)):
+        return skip(Refusal.UNSUPPORTED, reason), None
     module, recorder = case.program.module(case.request.training), MatchRecorder()
     try:
         with coverage, recorder.watch(), subject.apply_settings():
@@ -212,8 +216,10 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
             call = case.compile(subject, module)
             runs = [case.execute(call, module) for _ in range(case.repeat)]
             compilation.require_run()
+        if subject.compiler is not None:
+            runs = [keep_promised(run, case.eager, subject.compiler.capabilities) for run in runs]
     except SubjectError as error:
-        return skip(error.refusal, str(error)), None
+        return skip(error.refusal, str(error), getattr(error, "operator", "")), None
     except Exception as error:
         if limit := exceptions.find_limit(error):
             return skip(Refusal.UNSUPPORTED, limit), None

@@ -323,6 +323,7 @@ class NotTaken(Failure):
 
     why: Refusal
     detail: str = ""  # its own words, in one line
+    operator: str = ""  # that a compiler does not take, such as aten.index_copy_
 
 
 _VARYING = (

@@ -1,5 +1,6 @@
 """Subjects with a known fault, given to workers as `tests.check.planted:name`."""
 
+import inspect
 import itertools
 import os
 import signal
@@ -183,3 +184,10 @@ def reads_standard_input(module: nn.Module) -> Call:
     """The module, after reading all that there is to read."""
     os.read(0, 1 << 20)
     return module
+
+
+# Each promises all that torch.compile does.
+_DROP_IN = {"modes": ("inference", "training"), "state": True, "random": True, "strides": True}
+for _fault in [*vars().values()]:
+    if inspect.isfunction(_fault) and [*inspect.signature(_fault).parameters] == ["module"]:
+        _fault.capabilities = _DROP_IN  # type: ignore[attr-defined]

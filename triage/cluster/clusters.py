@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from corpus import entry as corpus_entry
-from corpus.causes import COMPILERS, CauseKey, Part, name_part
+from corpus.causes import COMPILER_LABELS, CauseKey, Part, name_part
 from corpus.entry import CASE_SUFFIX
 from corpus.ledger import Bug, Ledger, check_writable, save
 from fuzz.bug_identity import measured_rewrite
@@ -143,7 +143,7 @@ def record(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
 
 
 def _title(key: CauseKey) -> str:
-    names = (f"[{COMPILERS[key.who]}]" if key.who in COMPILERS else key.who, name_part(key.part, key.stage))
+    names = (f"[{COMPILER_LABELS[key.who]}]" if key.who in COMPILER_LABELS else key.who, name_part(key.part, key.stage))
     return f"{' '.join(filter(None, names))}: {key.words}"
 
 

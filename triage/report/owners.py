@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from corpus.causes import COMPILERS, CauseKey, Part, Stage
+from corpus.causes import COMPILER_LABELS, CauseKey, Part, Stage
 from corpus.fault import FaultyLine
 from generators.program.case import Case
 from generators.program.regions import list_indirect
@@ -111,7 +111,7 @@ def list_labels(case: Case, cause: CauseKey | None, fault: FaultyLine | None = N
 
 
 def _list_owners(case: Case, cause: CauseKey, fault: FaultyLine | None) -> list[str]:
-    is_compiled = cause.who in COMPILERS and cause.stage is not Stage.SHARDING
+    is_compiled = cause.who in COMPILER_LABELS and cause.stage is not Stage.SHARDING
     if fault and cause.who != "sharded":
         is_compiled = fault.file.startswith(_COMPILED)
     owner = (

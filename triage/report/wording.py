@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from corpus.causes import COMPILERS, Part, Stage, name_part
+from corpus.causes import COMPILER_LABELS, Part, Stage, name_part
 from corpus.fault import FaultyLine
 from fuzz.attribution.ablation import EAGER, Ablation, describe_stage
 from fuzz.attribution.root_cause import RootCause
@@ -52,7 +52,7 @@ def title(case: Case, result: SubjectResult, device: str, cause: RootCause | Non
     """
     if not is_kernel(result):
         is_exported = get_spec(result.subject).is_exported
-        name = result.subject if is_exported else COMPILERS.get(compiler_of(result.subject), "Inductor")
+        name = result.subject if is_exported else COMPILER_LABELS.get(compiler_of(result.subject), "Inductor")
         compiler = "" if result.verdict is Verdict.EAGER_SUSPECT else f"[{name}]"
         if cause and any(rewrite.faulty for rewrite in cause.rewrites[:1]):
             part = cause.part.removeprefix("aten.")
@@ -100,7 +100,7 @@ def describe_before(case: Case) -> str:
 def describe_cause(cause: RootCause, fault: FaultyLine | None = None) -> str:
     """The stage and part that experiments found, and the mechanism. `fault`: the line, as a person found it."""
     of_inductor = cause.stage is Stage.DECOMPOSITION and bool(fault and fault.file.startswith("_inductor/"))
-    who = COMPILERS["inductor"] if of_inductor else COMPILERS.get(cause.who, cause.who)
+    who = COMPILER_LABELS["inductor"] if of_inductor else COMPILER_LABELS.get(cause.who, cause.who)
     place, part = (f"{who}'s {cause.stage.words}" if cause.stage.words else who, name_part(cause.part, Stage.OPEN))
     place = "the operation" if cause.stage is Stage.OPERATION and part else f"{place}," if part else place
     how = "" if cause.mechanism.kind.value in _SAID else f": {cause.mechanism}"

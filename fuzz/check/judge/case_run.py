@@ -83,7 +83,10 @@ class CaseRun:
 
     def compile(self, subject: Subject, module: nn.Module) -> Callable[..., Any]:
         """A function of `subject` that is called like `module`."""
-        return self.program.compile(subject.compile, module, self.dynamic)
+        dynamic = self.dynamic
+        if dynamic is None and subject.compiler is not None:
+            dynamic = self.program.is_sequence and subject.compiler.capabilities.dynamic
+        return self.program.compile(subject.compile, module, dynamic)
 
     def close(self) -> None:
         """End the programs, as `Program.close`."""

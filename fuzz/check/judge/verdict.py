@@ -55,9 +55,9 @@ def conclude(
     return SubjectResult("", verdict, numbers or {}, where=where, failure=failure, raised_at=raised_at, judged=judged)
 
 
-def skip(refusal: Refusal, why: str = "") -> SubjectResult:
-    """The result of a subject that does not take a case."""
-    return conclude(Verdict.SKIPPED, NotTaken(refusal, why))
+def skip(refusal: Refusal, why: str = "", operator: str = "") -> SubjectResult:
+    """The result of a subject that does not take a case; `operator`: that it does not take."""
+    return conclude(Verdict.SKIPPED, NotTaken(refusal, why, operator))
 
 
 class Judge:

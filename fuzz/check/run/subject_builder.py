@@ -3,13 +3,10 @@
 import functools
 import importlib
 import inspect
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
-from unittest import mock
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +14,12 @@ from torch import Tensor, nn
 from fuzz.check.run import graph_passes
 from fuzz.check.run.attention.function import Attention, AttentionFunction, load_sdpa
 from fuzz.check.run.attention.layouts import arrange
-from fuzz.check.run.program import Compile, same_bits
+from fuzz.check.run.compiled_module import CompiledModule
+from fuzz.check.run.program import Compile
 from fuzz.check.torch_api import compilation, settings, warm_caches
 from fuzz.check.torch_api.exceptions import NothingCompiled, SubjectError, advise_on_import, find_user_line
 from fuzz.check.torch_api.process_state import restore_state, take_changes
-from fuzz.check.torch_api.torch_internals import require
+from fuzz.compilers.interface import Compiler, CompilerCapabilities
 from fuzz.subjects import SUBJECTS, SubjectSpec, get_spec, is_user_function
 
 _QKV = (["q", "k", "v"], ["query", "key", "value"], ["q", "k_cache", "v_cache"])
@@ -38,6 +36,7 @@ class Subject:
     name: str
     compile: Compile = run_eager
     attention: Attention | None = None  # the function that replaces the attention of the module
+    compiler: Compiler | None = None  # that compiles at the first call
     options: Mapping[str, Any] = field(default_factory=dict)  # settings under which it is compiled and run
     under: tuple[Callable[[], AbstractContextManager[None]], ...] = ()  # make further contexts of both
     caches: str = ""  # the name of the caches that a warm subject shares; experiments have caches of their own
@@ -82,63 +81,6 @@ class _Small(nn.Module):
         return (value + 1).sin()
 
 
-class Exported:
-    """A module that torch.export exports at its first call.
-
-    Calls in training, and calls with other sizes, strides, dtypes or parameters than the first call, raise
-    `SubjectError`.
-
-    dynamic: sizes are symbolic if the program allows it
-    packaged: AOTInductor compiles the program
-    """
-
-    def __init__(self, module: nn.Module, dynamic: bool | None, *, packaged: bool) -> None:
-        self._module, self._dynamic, self._packaged = module, dynamic, packaged
-        self._form: list[Any] | None = None
-        self._weights: list[Tensor] = []
-        self._call: Callable[..., Any] = module
-
-    def __call__(self, *inputs: Tensor, **named: Any) -> Any:
-        if named or not all(isinstance(value, Tensor) for value in inputs):
-            raise SubjectError("exported programs take tensors here, by their places")
-        if torch.is_grad_enabled() or self._module.training:
-            raise SubjectError("exported programs are for inference")
-        if any(part._forward_hooks or part._forward_pre_hooks for part in self._module.modules()):
-            raise SubjectError("exported programs have no hooks")
-        form = [(value.shape, value.stride(), value.dtype) for value in (*inputs, *self._module.buffers())]
-        weights = [value.detach().clone() for value in self._module.parameters()]
-        if self._form is None:
-            self._form, self._weights, self._call = form, weights, self._export(inputs)
-        if form != self._form or not all(map(same_bits, self._weights, weights)):
-            raise SubjectError("the program is exported for other sizes, strides, dtypes or parameters")
-        return self._call(*inputs)
-
-    def _export(self, inputs: tuple[Tensor, ...]) -> Callable[..., Any]:
-        sizes = [[torch.export.Dim.AUTO] * value.dim() for value in inputs]
-        with settings.trace_flex_attention():
-            program = torch.export.export(self._module, inputs, dynamic_shapes=sizes if self._dynamic else None)
-        if not self._packaged:
-            exported: Callable[..., Any] = program.module()
-            return exported
-        where = require("torch._inductor.runtime.cache_dir_utils", "cache_dir")()
-        # AOTInductor leaves 1.5 MB of every program in the directory of this variable.
-        with (
-            tempfile.TemporaryDirectory(dir=where) as scratch,
-            mock.patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=scratch),
-        ):
-            # Without this dictionary it writes into torch's configuration.
-            configs = {"aot_inductor.metadata": dict[str, str]()}
-            path = torch._inductor.aoti_compile_and_package(
-                program, package_path=f"{scratch}/module.pt2", inductor_configs=configs
-            )
-            loaded: Any = torch._inductor.aoti_load_package(path)
-        buffers = dict(self._module.named_buffers())
-        if buffers:
-            # The package copies its constants, so writes to them would not be visible.
-            loaded.load_constants(buffers, check_full_update=False, user_managed=True)
-        return loaded
-
-
 def available(device: str = "cpu") -> dict[str, Subject]:
     """The built-in subjects that run on `device`, by name."""
     return {name: _build(name, spec) for name, spec in SUBJECTS.items() if device in spec.devices}
@@ -157,13 +99,23 @@ def _build(name: str, spec: SubjectSpec) -> Subject:
     if spec.is_attention:
         load = functools.partial(_load_kernel, spec.function) if spec.function else None
         return Subject(name, attention=Attention(load or functools.partial(load_sdpa, spec.sdpa)))
+    if spec.compiler is not None:
+        return _of_compiler(name, spec.compiler)
     return Subject(name, functools.partial(_compile, spec) if spec.backend else run_eager)
+
+
+def _of_compiler(name: str, compiler: Compiler) -> Subject:
+    def compile_module(module: nn.Module, dynamic: bool | None) -> Callable[..., Any]:
+        compilation.expect("")  # `CompiledModule` expects more if it meets torch.compile
+        if problem := compiler.find_problem():
+            raise SubjectError(problem)
+        return CompiledModule(compiler, module, dynamic)
+
+    return Subject(name, compile_module, compiler=compiler)
 
 
 def _compile(spec: SubjectSpec, module: nn.Module, dynamic: bool | None) -> Callable[..., Any]:
     compilation.expect(compilation.form_of(spec.backend))
-    if spec.is_exported:
-        return Exported(module, dynamic, packaged=spec.backend == "aot_inductor")
     if spec.backend == "passes":
         return graph_passes.compile_module(module, spec.dynamic or dynamic)
     words = {"backend": spec.backend, "dynamic": spec.dynamic or dynamic, **dict(spec.keywords)}
@@ -202,30 +154,49 @@ def _import(name: str) -> Subject:
     if lost:
         raise SubjectError(f"subject {name!r} changes {lost[0]} when it is imported, which can't be put back")
     attention = Attention(lambda: function)
+    parameters = _read_parameters(name, function, functools.partial(_list_keywords, name, attention))
+    return Subject(name, attention=attention) if parameters[:3] in _QKV else _as_compiler(name, function, parameters)
+
+
+def _list_keywords(name: str, attention: Attention) -> list[str]:
+    """The keywords of every call of an attention function. Raises `SubjectError`."""
     try:
         call = arrange(attention.capabilities, cut=False, scale=1.0, **dict.fromkeys("qkv", torch.zeros(1, 1, 1, 1)))
     except SubjectError as error:
         raise SubjectError(f"subject {name!r}: {error}") from error
-    parameters = _read_parameters(name, function, sorted(call.arguments.keys() - {"q", "k", "v"}))
-    if parameters[:3] in _QKV:
-        return Subject(name, attention=attention)
+    return sorted(call.arguments.keys() - {"q", "k", "v"})
+
+
+def _as_compiler(name: str, function: Callable[..., Any], parameters: list[str]) -> Subject:
+    """The subject of a user's compiler. If it promises to see changes of the module, it compiles before these."""
+    try:
+        capabilities = CompilerCapabilities.read(getattr(function, "capabilities", {}))
+    except ValueError as error:
+        raise SubjectError(f"subject {name!r}: {error}") from error
+
+    def compile_given(given: Any, inputs: tuple[Any, ...]) -> Callable[..., Any]:
+        with restore_state():
+            compiled: Callable[..., Any] = function(given, inputs) if parameters[1:2] == ["inputs"] else function(given)
+        return compiled
 
     def compile_module(module: nn.Module, _dynamic: bool | None) -> Callable[..., Any]:
-        with restore_state():
-            compiled: Callable[..., Any] = function(module)
+        compiled = compile_given(module, ())
         if compilation.is_compiled_by_dynamo(compiled):
             compilation.expect(compilation.DYNAMO_GRAPH)
         return compiled
 
-    return Subject(name, compile_module)
+    if parameters[:1] != ["program"] and parameters[1:2] != ["inputs"] and capabilities.state:
+        return Subject(name, compile_module)
+    takes: Literal["program", "module"] = "program" if parameters[:1] == ["program"] else "module"
+    return _of_compiler(name, Compiler(name, "", "", compile_given, takes, capabilities=capabilities))
 
 
-def _read_parameters(name: str, function: Any, keywords: list[str]) -> list[str]:
+def _read_parameters(name: str, function: Any, list_keywords: Callable[[], list[str]]) -> list[str]:
     """The names of a subject's parameters; none for a function written in C that has no signature.
 
     Raises `SubjectError` if the function can be called neither as an attention function nor with a module.
 
-    keywords: the keywords of every call of attention
+    list_keywords: gives the keywords of every call of attention
     """
     is_other = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
     if inspect.isclass(function):
@@ -239,15 +210,16 @@ def _read_parameters(name: str, function: Any, keywords: list[str]) -> list[str]
     parameters = list(signature.parameters)
     if parameters[:3] not in _QKV and sorted(parameters[:3]) in map(sorted, _QKV):
         raise SubjectError(f"subject {name!r} takes {signature}: the order must be q, k, v")
+    keywords = list_keywords() if parameters[:3] in _QKV else ["scale"]
     try:
         if parameters[:3] in _QKV:
             signature.bind("q", "k", "v", **dict.fromkeys(keywords))
         else:
-            signature.bind("module")
+            signature.bind("module", *parameters[1:2] if parameters[1:2] == ["inputs"] else ())
     except TypeError as error:
         raise SubjectError(
             f"subject {name!r} takes {signature}: {error}. Attention is called as (q, k, v, *,"
             f" {', '.join(keywords)}) with further keywords where a case needs them, a compiler as"
-            " (module); see docs/kernels.md"
+            " (module) or (module, inputs), or (program) if it takes an exported program; see docs/compilers.md"
         ) from error
     return parameters

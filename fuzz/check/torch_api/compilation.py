@@ -21,7 +21,7 @@ INDUCTOR_GRAPH = "inductor"
 """A graph of Dynamo that Inductor compiled."""
 GRAPH_AFTER_PASSES = "passes"
 """A graph after Inductor's passes (fuzz/check/run/graph_passes.py)."""
-_FORMS = {"inductor": INDUCTOR_GRAPH, "passes": GRAPH_AFTER_PASSES, "export": "", "aot_inductor": ""}
+_FORMS = {"inductor": INDUCTOR_GRAPH, "passes": GRAPH_AFTER_PASSES}
 
 _runs = Counter[str]()
 _expected = ""

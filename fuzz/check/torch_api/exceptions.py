@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from fuzz.compilers.interface import CompilerCapabilities
 from fuzz.own_packages import OWN_PACKAGES
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import DeviceError, Failure, Raised, Refusal
@@ -96,6 +97,18 @@ class NothingCompiled(SubjectError):
     refusal = Refusal.NOT_COMPILED
 
 
+class Refused(SubjectError):
+    """A compiler refuses the case. `operator`: that it does not take; "" if it names none."""
+
+    def __init__(self, operator: str, text: str) -> None:
+        super().__init__(text)
+        self.operator = operator
+
+
+class CompilingFailed(Exception):
+    """A compiler of fuzz/compilers raised while it compiled; the cause says why."""
+
+
 class Unsupported(Exception):
     """An attention function refuses this case; the text says why, in one line."""
 
@@ -111,10 +124,26 @@ def find_refusal(error: Exception, declared: Collection[str]) -> Unsupported | N
     """
     if isinstance(error, Unsupported):
         return Unsupported(str(error))
-    names = {f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.") for kind in type(error).__mro__}
-    if names.isdisjoint({"NotImplementedError", *declared}) or is_out_of_memory(error) or find_device_fault():
+    if not _is_refusal(error, declared) or is_out_of_memory(error) or find_device_fault():
         return None
     return Unsupported(f"it says {' '.join(str(error).split()) or find_user_line(error) or type(error).__name__}")
+
+
+def _is_refusal(error: BaseException, declared: Collection[str]) -> bool:
+    names = {f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.") for kind in type(error).__mro__}
+    return not names.isdisjoint({"NotImplementedError", *declared})
+
+
+def find_refused(error: BaseException, capabilities: CompilerCapabilities) -> tuple[str, str] | None:
+    """The operator that a compiler does not take ("" if it names none), and what it says; None if it is no refusal."""
+    if is_out_of_memory(error):
+        return None
+    links = _chain(error)
+    named = (capabilities.find_refused(str(link)) for link in links)
+    operator = next((one for one in named if one is not None), None)
+    if operator is None and not any(_is_refusal(link, capabilities.refuses) for link in links):
+        return None
+    return operator or "", line(error)
 
 
 class SuppressOutOfMemory(AbstractContextManager["SuppressOutOfMemory"]):
@@ -209,6 +238,8 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 def _from_compiler(error: BaseException) -> bool:
     for link in _chain(error):
+        if isinstance(link, CompilingFailed):
+            return True
         if type(link).__module__.startswith(("torch._dynamo.exc", "torch._inductor.exc")):
             return True
         if any(frame.f_code.co_filename.endswith(_COMPILERS) for frame, _ in traceback.walk_tb(link.__traceback__)):

@@ -1,0 +1,49 @@
+"""The promises of a compiler: which cases it takes, and which parts of its runs are compared."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fuzz.check.judge.case_run import CaseRun
+from fuzz.check.run.program import Execution
+from fuzz.compilers.interface import Compiler, CompilerCapabilities
+
+
+def find_unpromised(case: CaseRun, compiler: Compiler) -> str:
+    """The first property of a case that the compiler does not promise to take; "" if there is none."""
+    promised, eager, program = compiler.capabilities, case.eager, case.program
+    mode = "training" if case.request.training else "inference"
+    dtypes = {str(value.dtype).removeprefix("torch.") for value in _list_given(case)}
+    unknown = sorted(dtypes - {*promised.dtypes}) if promised.dtypes is not None else []
+    reasons = {
+        mode: mode not in promised.modes,
+        "active dropout": case.request.random and not promised.random,
+        "writes that the caller sees": bool(eager.mutated) and not promised.state,
+        f"inputs or parameters of {', '.join(unknown)}": bool(unknown),
+        "several calls": program.is_sequence and not (promised.state or promised.dynamic),
+    }
+    return next((reason for reason, applies in reasons.items() if applies), "")
+
+
+def _list_given(case: CaseRun) -> list[Tensor]:
+    module = case.program.module(case.request.training)
+    given = [] if case.request.live is not None else case.program.inputs()
+    return [value for value in (*module.parameters(), *module.buffers(), *given) if isinstance(value, Tensor)]
+
+
+def keep_promised(run: Execution, eager: Execution, promised: CompilerCapabilities) -> Execution:
+    """`run`, with eager's form where the compiler promises none: memory, strides, and how outputs are nested."""
+    if not promised.state:
+        same = len(run.outputs) == len(eager.outputs)
+        run = replace(run, shared={}, structure=eager.structure if same else run.structure)
+    if promised.strides:
+        return run
+    outputs = {name: _lay_out(value, eager.outputs.get(name)) for name, value in run.outputs.items()}
+    return replace(run, outputs=outputs)
+
+
+def _lay_out(value: Tensor, like: Tensor | None) -> Tensor:
+    if like is None or like.shape != value.shape or like.stride() == value.stride():
+        return value
+    return torch.empty_like(like, dtype=value.dtype).copy_(value)

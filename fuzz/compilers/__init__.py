@@ -1,0 +1,1 @@
+"""Compilers of PyTorch modules behind one interface (docs/compilers.md)."""

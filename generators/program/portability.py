@@ -44,7 +44,7 @@ OBSTACLES: Mapping[str, Obstacle] = {
     "flex": Obstacle("it calls flex_attention", lambda case: any(op.kind == "flex_attention" for op in case.ops)),
     # Of ONNX Runtime's kernels for the CPU, most lack the dtypes that autocast casts to.
     "autocast": Obstacle("it runs under autocast", lambda case: case.autocast is not None),
-    "changes": Obstacle("the module changes before a call", lambda case: bool(case.setup)),
+    "changes": Obstacle("the module changes before a call", lambda case: bool(case.setup), "state"),
     "calls": Obstacle("a later call differs in more than sizes and values", _varies_otherwise),
     "sizes": Obstacle("its sizes are dynamic, or a later call has other sizes", lambda case: case.varies, "dynamic"),
     "state": Obstacle("later calls have equal sizes", lambda case: any(not call.sizes for call in case.calls), "state"),

@@ -110,7 +110,9 @@ def write_masked_attention(b: Builder, c: Choices, value: str, others: Sequence[
     With a third of the boolean masks of keys alone, keys and values that no query sees hold large numbers.
     """
     require(b.is_float(value) and 2 <= b.rank(value) <= 4, "needs queries")
-    q = b.op("unsqueeze", value, to="q") if b.rank(value) == 2 else value
+    # Most exporters know heads, so few values stay without.
+    adds_heads = b.rank(value) == 2 or (b.rank(value) == 3 and c.chance(0.7))
+    q = b.op("unsqueeze", value, to="q") if adds_heads else value
     *lead, query, head_dim = b.shape(q)
     keys, value_dim = _draw_size(b, c, q), c.pick((head_dim, head_dim, _draw_size(b, c, q)))
     scores = (*lead, query, keys)

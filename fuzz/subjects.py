@@ -5,6 +5,7 @@ without axes, such as symbolic sizes. Its name joins their names by "_". To add 
 to `_DEFAULT` or `_ON_REQUEST`.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -201,6 +202,13 @@ def is_attention(subject: str) -> bool:
 def get_spec(subject: str) -> SubjectSpec:
     """The row of a subject. A user's function may use Inductor, for all we know."""
     return SubjectSpec("unknown") if is_user_function(subject) else SUBJECTS.get(subject, SubjectSpec(public=False))
+
+
+def find_abilities(subjects: Collection[str]) -> frozenset[str] | None:
+    """The abilities that all of these compilers have; None if some subject is none, but takes any program."""
+    compilers = [get_spec(subject).compiler for subject in subjects]
+    promised = [one.capabilities.abilities for one in compilers if one is not None and one.is_foreign]
+    return frozenset.intersection(*promised) if promised and len(promised) == len(compilers) else None
 
 
 def compiler_of(subject: str) -> str:

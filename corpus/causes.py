@@ -51,6 +51,10 @@ class Stage(Word):
     """In the rules by which DTensor splits an operation over ranks."""
     KERNEL = "kernel"
     """In an attention function that is not part of torch."""
+    CONVERSION = "conversion", "conversion", "conversion of the exported program"
+    """Into the model of another project's compiler, which this and the next two stages are of."""
+    GRAPH_OPTIMISATION = "graph_optimisation", "graph_optimisation", "graph optimisation"
+    RUNTIME = "runtime", "runtime", "kernels"
     OPEN = "open"
     """Not known."""
 
@@ -70,6 +74,14 @@ class Part(Word):
     CASTS = "casts", "casts left out"
     FUSION = "fusion"
     INDEX_PROPAGATION = "index_propagation", "index propagation"
+    SNIPPETS = "snippets", "code generated for several operators"
+    """OpenVINO's name for it."""
+    DYNAMIC_SIZES = "dynamic_sizes", "dynamic sizes"
+    RUNTIME_CACHE = "runtime_cache", "the cache of kernels"
+    PRECISION = "precision", "a lower precision"
+    LEVEL_BASIC = "level_basic", "the basic optimisations"
+    LEVEL_EXTENDED = "level_extended", "the extended optimisations"
+    LEVEL_ALL = "level_all", "the optimisations of memory layout"
     VECTORISATION = "vectorisation", "vectorised code"
 
 
@@ -154,7 +166,7 @@ class CauseKey:
     (`WrongRewrite.is_same_bug`)."""
 
     who: str
-    """`inductor`, `aot`, `dynamo`, `eager` or an attention function."""
+    """`inductor`, `aot`, `dynamo`, `eager`, a project of fuzz/compilers, or an attention function."""
     stage: Stage
     part: Annotated[str, Rule(lambda text: text not in _PART_LABELS, "is the label of a part, not its id")]
     """A `Part`, or a name that torch or the attention function owns; "" if it is not known."""
@@ -184,6 +196,8 @@ _PARTS = {part.value: part.label for part in Part}
 
 
 COMPILER_LABELS = {"inductor": "Inductor", "dynamo": "Dynamo", "aot": "AOTAutograd", "sharded": "DTensor"}
+COMPILER_LABELS |= {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "executorch": "ExecuTorch"}
+COMPILER_LABELS |= {"onnxscript": "ONNX Script", "pytorch": "PyTorch"}
 """The names of compilers for people, by `CauseKey.who`."""
 
 

@@ -141,6 +141,7 @@ class Live:
     path: str  # "" for the whole module
     drops: bool = True  # rates of dropout stay as they are; else all are 0
     watched: tuple[str, ...] = ()  # paths of its submodules whose results are compared too, in this order
+    inference: bool = False  # in inference; else in its own mode
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ ValueWords = Callable[[Value], str]
 def describe(result: SubjectResult, words: ValueWords = describe_value) -> str:
     """The failure of a result in one line, or ""."""
     parts = [describe_failure(result.failure, words)] if result.failure is not None else []
-    if result.verdict is Verdict.PRECISION_POLICY:
+    if result.verdict is Verdict.PRECISION_POLICY and not isinstance(result.failure, failures.RightAt):
         parts.append("gone with emulate_precision_casts=True")
     if result.writes:
         parts.append(f"wrote {describe_writes(result.writes)}")
@@ -103,8 +103,11 @@ def describe_failure(failure: Failure, words: ValueWords = describe_value) -> st
         case failures.ProcessLost(place=place, last_words=last):
             text = failure.how.label.format(failure.detail)
             text += f", in {place}" if place else f": {last}" if last else ""
-        case failures.NotTaken():
-            text = ": ".join(filter(None, [failure.why.label, failure.detail]))
+        case failures.RightAt(precisions=precisions):
+            text = f"right at {' and '.join(precisions)}, which the compiler declares"
+        case failures.NotTaken(detail=detail, operator=operator):
+            named = operator if operator not in detail else ""
+            text = ": ".join(filter(None, [failure.why.label, named, detail]))
         case _:
             text = _fill(failure, words)
     if failure.unwritten:

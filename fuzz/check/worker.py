@@ -182,13 +182,14 @@ def _hello(options: argparse.Namespace, subjects: "dict[str, Subject]", cxx: str
     from fuzz.check.torch_api.coverage import missing_hooks
     from fuzz.check.torch_api.exceptions import SubjectError
     from fuzz.check.torch_api.torch_places import HOME
+    from fuzz.compilers.table import COMPILERS
 
     functions = {name: subject.attention for name, subject in sorted(subjects.items()) if subject.attention}
     attention = dict.fromkeys(functions, Capabilities())
     for name in functions.keys() & {*options.subject}:
         with suppress(SubjectError):  # Its cases say why it can't be loaded.
             attention[name] = functions[name].capabilities
-    compilers = [subjects[name].compiler for name in options.subject if name in subjects]
+    compilers = [*COMPILERS.values(), *(subjects[name].compiler for name in options.subject if name in subjects)]
     return Hello(
         torch=torch.__version__,
         python=platform.python_version(),
@@ -201,7 +202,7 @@ def _hello(options: argparse.Namespace, subjects: "dict[str, Subject]", cxx: str
         home=HOME,
         missing_hooks=missing_hooks(),
         switch=find_switch(),
-        versions={name: number for row in compilers if row for name, number in row.versions.items()},
+        versions={name: told for row in compilers if row for name, told in row.versions.items() if told},
     )
 
 

@@ -298,6 +298,10 @@ def judge_modules(
     n_failing = 0
     for number, factory in enumerate(factories):
         with open_comparison([config], factory, subjects, out) as comparison:
+            # A function of the user's may compute attention, for which there are neighbours alone.
+            comparison.subjects = [name for name in subjects if name not in comparison.module.hello.attention]
+            if not comparison.subjects:
+                continue
             rows = list(comparison.compare_all([""]))
             failing = [row for row in rows if row.answer.is_failure]
             n_failing += len(failing)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuzz.protocol import SubjectResult, Verdict, failures
-from fuzz.protocol.failures import Failure, Sequences, Value, Write
+from fuzz.protocol.failures import Failure, Refusal, Sequences, Value, Write
 
 _PLACES = {"itself": "of {} itself", "between": "between the rows of {}"}
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
@@ -73,6 +73,16 @@ def describe(result: SubjectResult, words: ValueWords = describe_value) -> str:
     if result.writes:
         parts.append(f"wrote {describe_writes(result.writes)}")
     return "; ".join(part for part in parts if part)
+
+
+def name_refusal(failure: Failure | None) -> str:
+    """What a subject does not take, to be counted: an operator if it names one, else as `describe_failure`."""
+    if isinstance(failure, failures.NotTaken) and (failure.operator or failure.why in _OF_MODE):
+        return failure.operator or _OF_MODE[failure.why]
+    return "" if failure is None else describe_failure(failure)
+
+
+_OF_MODE = {Refusal.NOT_INFERENCE: "training", Refusal.NOT_TRAINING: "inference"}
 
 
 def describe_writes(writes: Sequence[Write]) -> str:

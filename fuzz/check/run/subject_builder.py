@@ -185,10 +185,11 @@ def _as_compiler(name: str, function: Callable[..., Any], parameters: list[str])
             compilation.expect(compilation.DYNAMO_GRAPH)
         return compiled
 
-    if parameters[:1] != ["program"] and parameters[1:2] != ["inputs"] and capabilities.state:
-        return Subject(name, compile_module)
     takes: Literal["program", "module"] = "program" if parameters[:1] == ["program"] else "module"
-    return _of_compiler(name, Compiler(name, "", "", compile_given, takes, capabilities=capabilities))
+    row = Compiler(name, "", "", compile_given, takes, capabilities=capabilities)
+    if takes == "module" and parameters[1:2] != ["inputs"] and capabilities.state:
+        return Subject(name, compile_module, compiler=row)
+    return _of_compiler(name, row)
 
 
 def _read_parameters(name: str, function: Any, list_keywords: Callable[[], list[str]]) -> list[str]:

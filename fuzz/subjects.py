@@ -220,6 +220,12 @@ def compiler_of(subject: str) -> str:
     return SHARDED if spec.sharded else INDUCTOR if spec.uses_inductor else subject
 
 
+def list_packages(subject: str) -> tuple[str, ...]:
+    """The packages of its compiler that are no part of torch, the runtime first."""
+    compiler = get_spec(subject).compiler
+    return tuple(package.name for package in compiler.packages) if compiler else ()
+
+
 def without_options(subject: str) -> str:
     """The same subject without settings; the subject itself if it has no options."""
     return (find_variant(subject, options=False) or subject) if get_spec(subject).options else subject

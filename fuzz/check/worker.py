@@ -170,6 +170,9 @@ def _start(options: argparse.Namespace, announce: Callable[[str], None]) -> "dic
                 raise ProcessUnusable(f"subject {name!r} can't run: {problem}")
             if ":" in name or name in subjects:
                 subjects[name] = subject
+            if subject.spec.is_foreign:
+                # What its runtime and torch's exporter build at their first use is then frozen with the rest.
+                subject.can_compile()
     except SubjectError as error:
         raise ProcessUnusable(str(error)) from error
     return subjects

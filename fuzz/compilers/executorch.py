@@ -15,22 +15,23 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 
-def compile_program(
-    program: "ExportedProgram", _inputs: "tuple[Tensor, ...]", *, xnnpack: bool = False
-) -> CompiledCall:
+def compile_program(program: "ExportedProgram", _inputs: "tuple[Tensor, ...]", *, xnnpack: bool) -> CompiledCall:
     """A loaded program, for contiguous inputs: the runtime refuses others. `xnnpack`: its delegate has parts of it."""
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
     from executorch.extension.pybindings import portable_lib
 
+    delegates = [XnnpackPartitioner()] if xnnpack else []
     # The check refuses operators outside of core ATen, also those that have kernels.
     config = EdgeCompileConfig(_check_ir_validity=False)
     with ExitStack() as stack:
         for node in program.graph.find_nodes(op="placeholder"):
             if node.name in program.graph_signature.user_inputs:
                 stack.enter_context(mock.patch.dict(node.meta, val=node.meta["val"].contiguous()))
-        edge = to_edge_transform_and_lower(program, partitioner=_list_delegates(xnnpack), compile_config=config)
-        buffer = edge.to_executorch().buffer
-    _explain(lambda: portable_lib._unsafe_reset_threadpool(1))  # it logs that, like all that it does
+        buffer = (
+            to_edge_transform_and_lower(program, partitioner=delegates, compile_config=config).to_executorch().buffer
+        )
+    _explain(lambda: portable_lib._unsafe_reset_threadpool(1))  # it logs that
     loaded = _explain(lambda: portable_lib._load_for_executorch_from_buffer(buffer))
 
     def run(
@@ -39,14 +40,6 @@ def compile_program(
         return _explain(lambda: loaded.forward([value.detach().contiguous() for value in given]))
 
     return run
-
-
-def _list_delegates(xnnpack: bool) -> list[Any]:
-    if not xnnpack:
-        return []
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-
-    return [XnnpackPartitioner()]
 
 
 def _explain(call: Callable[[], Any]) -> Any:
@@ -68,20 +61,16 @@ def _explain(call: Callable[[], Any]) -> Any:
 
 _REASONS = ("Check failed", " in operator ", " not found", "XNN")
 
-_CAPABILITIES = CompilerCapabilities(
-    refusals=(
-        r"kernel '([\w:.]+)' not found",
-        r"'(FlexAttentionHOP)' object has no attribute '_schema'",
-        "0 in strides is not supported",
-    )
-)
 EXECUTORCH = Compiler(
     "executorch",
     "executorch",
     "ExecuTorch with its portable kernels",
     compile_program,
     packages=(Package("executorch", (1, 0), (2,)),),
-    capabilities=_CAPABILITIES,
+    capabilities=CompilerCapabilities(
+        refusals=(r"kernel '([\w:.]+)' not found", r"'(FlexAttentionHOP)' object has no attribute '_schema'")
+    ),
+    keywords={"xnnpack": False},
     extra="executorch",
 )
 EXECUTORCH_XNNPACK = replace(

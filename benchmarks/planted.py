@@ -1,6 +1,6 @@
 """How long a campaign takes to find each planted defect of `benchmarks.defects`, and what it makes of it.
 
-    python -m benchmarks.planted [--torch | --memory] [--workers 2] [--budget 10m] [--seed 1] [NAME...]
+    python -m benchmarks.planted [--torch | --memory | --compilers] [--workers 2] [--budget 10m] [--seed 1] [NAME...]
 
 For every defect runs `python -m fuzz.run --subject benchmarks.defects:NAME` until it saves a finding that is none
 without the defect, and prints the seconds to the first suspicion of that verdict and to the saved finding, its verdict,
@@ -10,6 +10,9 @@ With `--torch` the defects are those of `benchmarks/planted_torch` that take wri
 They are in torch's own functions, so that campaigns have their usual subjects; `mask_forgotten` and
 `graph_input_stale` need `--device cuda`. Subjects that get little time of a campaign run alone (`RARE`),
 and programs with the part that a defect is about (`PARTS`).
+
+With `--compilers` they lie on the way through other compilers: the exporter, ONNX Runtime, OpenVINO. The campaign runs
+the subject that a defect shows under, and the line has the stage that the finding's cause names, and the planted one.
 
 With `--memory` the defects are those that take earlier calls in the same process to show, most of them in
 benchmarks/stateful_functions.py. The line also has the earlier cases that the finding needs.
@@ -27,7 +30,7 @@ from typing import Any
 
 from benchmarks.attribution import planted
 from benchmarks.defects import DEFECTS
-from benchmarks.planted_torch.torch_defects import FUNCTIONS, OF_MEMORY
+from benchmarks.planted_torch.torch_defects import COMPILER_DEFECTS, FUNCTIONS, OF_MEMORY
 from benchmarks.stateful_functions import FUNCTIONS as STATEFUL
 from corpus import entry
 from fuzz.ask.evaluator import open_evaluator
@@ -58,17 +61,19 @@ def main() -> int:
     parser.add_argument("--budget", default="10m")
     parser.add_argument("--seed", default="1")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--compilers", action="store_true", help="plant them on the way through other compilers")
     options = parser.parse_args()
     missed = 0
     listed = (*STATEFUL, *OF_MEMORY) if options.memory else FUNCTIONS if options.torch else DEFECTS
-    for name in options.names or listed:
-        in_torch = options.torch or name in OF_MEMORY
+    for name in options.names or (COMPILER_DEFECTS if options.compilers else listed):
+        in_torch = options.torch or options.compilers or name in OF_MEMORY
         with tempfile.TemporaryDirectory(prefix="attnfuzz-planted-") as scratch:
             out = Path(scratch) / "run"
             command = [sys.executable, "-m", "fuzz.run"]
             module = "stateful_functions" if options.memory else "defects"
             command += [] if in_torch else [f"--subject=benchmarks.{module}:{name}"]
             command += [f"--subject={RARE[name]}"] if name in RARE else []
+            command += [f"--subject={COMPILER_DEFECTS[name][3]}"] if name in COMPILER_DEFECTS else []
             command += [f"--draw={PARTS[name]}"] if name in PARTS else []
             command += [f"--out={out}", f"--corpus={scratch}/found"]
             command += [f"--{key}={getattr(options, key)}" for key in ("workers", "budget", "seed", "device")]

@@ -118,7 +118,7 @@ def load_known(ledger: Ledger, evaluator: Asker) -> KnownBugs:
     """The memory of a campaign that starts with this ledger."""
     known_bugs = KnownBugs(ledger)
     known_bugs.attention = frozenset(evaluator.hello.attention)
-    list(known_bugs.load_ledger(evaluator.hello.torch))
+    list(known_bugs.load_ledger(evaluator.hello.packages))
     return known_bugs
 
 
@@ -149,7 +149,7 @@ def run_pairs(config: WorkerConfig, prefix: str) -> Iterator[dict[str, Any]]:
         plant: AbstractContextManager[Any] = planted(defect.plant)
         with plant, open_evaluator(own) as worker:
             evaluator = AnswerCache(worker)
-            if defect.bug and not defect.entry.expectation.holds_for(evaluator.hello.torch):
+            if defect.bug and not defect.entry.expectation.holds_for(evaluator.hello.packages):
                 continue
             result, fails = find_failure(defect.entry, evaluator)
             if not fails:
@@ -180,7 +180,7 @@ def run_own(config: WorkerConfig, prefix: str) -> Iterator[dict[str, Any]]:
             bug = next((bug for bug in ledger.bugs if bug.id == defect.bug), None)
             if bug is None or not defect.name.startswith(prefix):
                 continue
-            if not defect.entry.expectation.holds_for(evaluator.hello.torch):
+            if not defect.entry.expectation.holds_for(evaluator.hello.packages):
                 continue
             result, outcome = evaluator.ask(Question(defect.entry.case, (defect.entry.subject,))).only, "no failure"
             if result.verdict.is_finding:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Self
 
+from corpus.versions import TORCH
 from generators.program.calls import CHANGES
 from generators.program.regions import REGIONS
 from generators.program.writes import TARGETS
@@ -154,7 +155,7 @@ class CauseKey:
     (`WrongRewrite.is_same_bug`)."""
 
     who: str
-    """`inductor`, `aot`, `dynamo`, `eager` or an attention function."""
+    """`inductor`, `aot`, `dynamo`, `eager`, an attention function, or a `Project`."""
     stage: Stage
     part: Annotated[str, Rule(lambda text: text not in _PART_LABELS, "is the label of a part, not its id")]
     """A `Part`, or a name that torch or the attention function owns; "" if it is not known."""
@@ -183,7 +184,37 @@ _PART_LABELS = {part.label for part in Part} - {*Part}
 _PARTS = {part.value: part.label for part in Part}
 
 
-COMPILER_LABELS = {"inductor": "Inductor", "dynamo": "Dynamo", "aot": "AOTAutograd", "sharded": "DTensor"}
+class Project(Word):
+    """A project that a bug is reported to."""
+
+    PYTORCH = "pytorch", "PyTorch"
+    ONNXSCRIPT = "onnxscript", "ONNX Script"
+    ONNXRUNTIME = "onnxruntime", "ONNX Runtime"
+    OPENVINO = "openvino", "OpenVINO"
+    EXECUTORCH = "executorch", "ExecuTorch"
+
+    @property
+    def package(self) -> str:
+        """The package whose versions have its bugs."""
+        return TORCH if self is Project.PYTORCH else self.value
+
+
+def find_project(who: str) -> Project:
+    """The project that `CauseKey.who` names; PyTorch for its compilers and for attention functions.
+
+    A subject's name begins with that of its project.
+    """
+    named = who.partition("_")[0]
+    return Project(named) if named in {*Project} else Project.PYTORCH
+
+
+COMPILER_LABELS = {
+    "inductor": "Inductor",
+    "dynamo": "Dynamo",
+    "aot": "AOTAutograd",
+    "sharded": "DTensor",
+    **{project.value: project.label for project in Project if project is not Project.PYTORCH},
+}
 """The names of compilers for people, by `CauseKey.who`."""
 
 

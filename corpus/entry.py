@@ -2,21 +2,24 @@
 
     note: one paragraph for a person
     expect: {status: known, url: "https://...", versions: ">=2.11,<2.15", subject: inductor, verdict: wrong_result}
+    expect: {status: known, versions: "openvino>=2025.4", subject: openvino}
     expect: {status: pass, subject: passes, reaches: [_sfdp_pattern_5_inference]}
     found:                          # by a campaign
       verdict: wrong_result
       subject: inductor
       fired: [_sfdp_pattern_5_inference]
       torch: "2.13.0"
+      versions: {openvino: "2026.4.1"}    # of the compiler's packages, its runtime first
       device: cpu
       message: one line
       failure: {kind: wrong_value}
       rewrites: [{pattern: _sfdp_pattern_5_inference, constants: [{operation: amax}]}]
       numbers: {ratio: 12000.0}
       date: "2026-05-01T12:00:00Z"
-    seen: {"2.12.0": ok, "2.14.1": compile_error IndexError}    # verdicts by torch version, with the exception
+    seen: {"2.12.0": ok, "2.14.1": compile_error IndexError}    # verdicts by version, with the exception
 
-These keys are optional and stand beside those of the case (`corpus.casefile`).
+Versions without a package are torch's (corpus/versions.py). These keys are optional and stand beside those of the case
+(`corpus.casefile`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,12 +27,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from corpus import casefile, value_files
 from corpus.files import read_file, replace_file
 from corpus.strict_yaml import MAX_BYTES, dump, parse
+from corpus.versions import TORCH, holds_for, sort_versions, spell_version, split_specifier
 from generators.errors import UserError, UserErrors
 from generators.program.case import Case
 from generators.program.settings import read_version
@@ -47,7 +50,7 @@ _VerdictName = Annotated[str, matches("[a-z][a-z_]{0,30}", "is not a verdict suc
 _SeenVerdict = Annotated[str, matches(r"[a-z][a-z_]{0,30}( \w{1,60})?", "is not a verdict such as wrong_result")]
 _Torch = Annotated[str, Rule(lambda text: not text or Version(text), "is not a version such as 2.13.0")]
 _Versions = Annotated[
-    str, Rule(lambda text: SpecifierSet(text) is not None, 'is not a version specifier such as ">=2.11,<2.15"')
+    str, Rule(lambda text: split_specifier(text) is not None, 'is not a version specifier such as ">=2.11,<2.15"')
 ]
 _Device = Annotated[str, one_of(DEVICES)]
 
@@ -58,26 +61,32 @@ class Expectation:
 
     - `pass`: no finding.
     - `rounding`: no finding, and no verdict but ok and rounding.
-    - `known`: a finding of this `verdict` (empty: any) in the torch versions of `versions`, no finding in others.
+    - `known`: a finding of this `verdict` (empty: any) in the versions of `versions`, no finding in others.
     """
 
     status: Annotated[str, one_of(_STATUSES)]
     url: str = ""  # of the report of a known bug
-    versions: _Versions = ""  # empty: all
+    versions: _Versions = ""  # of torch, or of the package that it names; empty: all
     subject: str = ""  # empty: `inductor`, with settings `inductor_options`
     verdict: _VerdictName = ""
     device: _Device = ""  # empty: `cpu`
     reaches: tuple[Annotated[str, Rule(str.strip, "is not a name")], ...] = ()
-    """Coverage (docs/extending.md) that the case must reach in the torch versions of `versions`."""
+    """Coverage (docs/extending.md) that the case must reach in the versions of `versions`."""
 
-    def holds_for(self, torch: str) -> bool:
-        """Whether `versions` contains this torch version. Nightlies and builds such as 2.13.0+cpu count."""
-        return not self.versions or SpecifierSet(self.versions).contains(read_version(torch), prereleases=True)
+    @property
+    def package(self) -> str:
+        """The package that `versions` is about."""
+        return split_specifier(self.versions)[0]
 
-    def begins_after(self, torch: str) -> bool:
-        """Whether all of `versions` are newer than this torch version."""
-        bounds = [Version(one.version) for one in SpecifierSet(self.versions) if one.operator in (">=", ">")]
-        return any(Version(read_version(torch).public) < bound for bound in bounds)
+    def holds_for(self, versions: Mapping[str, str]) -> bool:
+        """Whether `versions` contains one of these, which are by package."""
+        return holds_for(self.versions, versions)
+
+    def begins_after(self, versions: Mapping[str, str]) -> bool:
+        """Whether all of `versions` are newer than these, which are by package."""
+        package, wanted = split_specifier(self.versions)
+        bounds = [Version(one.version) for one in wanted if one.operator in (">=", ">")]
+        return any(Version(read_version(versions.get(package, "")).public) < bound for bound in bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +97,7 @@ class Found:
     subject: str
     fired: tuple[str, ...] = ()  # applied rewrites, without rewrites that are proven right
     torch: _Torch = ""
+    versions: Mapping[str, str] = field(default_factory=dict, kw_only=True)  # of the packages of another compiler
     device: _Device = ""
     message: str = ""  # for people
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -108,11 +118,12 @@ class Entry:
 
     @property
     def expectation(self) -> Expectation:
-        """`expect`; without it, the verdict of `found` in its torch version; without both, `pass`."""
+        """`expect`; without it, the verdict of `found` in its version; without both, `pass`."""
         if self.expect is not None:
             return self.expect
         if self.found is not None:
-            versions = f"=={Version(self.found.torch).public}" if self.found.torch else ""
+            package, version = next(iter(self.found.versions.items()), ("", self.found.torch))
+            versions = f"{package}=={Version(version).public}" if version else ""
             return Expectation("known", "", versions, self.found.subject, self.found.verdict, self.found.device)
         return Expectation("pass")
 
@@ -120,6 +131,18 @@ class Entry:
     def subject(self) -> str:
         """The subject to replay under."""
         return self.expectation.subject or (WITH_SETTINGS if self.case.settings else DEFAULT_SUBJECT)
+
+    @property
+    def package(self) -> str:
+        """The package whose versions `seen` is about: that of `expect`, else the runtime under which it was found."""
+        if self.expectation.versions:
+            return self.expectation.package
+        return next(iter(self.found.versions), TORCH) if self.found else TORCH
+
+    def spell_version(self, versions: Mapping[str, str]) -> str:
+        """The version of `package` among these, as `seen` names it."""
+        version = versions.get(self.package, "")
+        return spell_version(self.package, version.partition("+")[0])
 
     @property
     def verdict(self) -> str:
@@ -179,17 +202,12 @@ def write(entry: Entry, path: Path) -> Path:
 
 
 def record_seen(path: Path, verdicts: Mapping[str, str]) -> None:
-    """Add verdicts by torch version to a file's `seen`. Its comments are lost. Raises UserError."""
+    """Add verdicts by version to a file's `seen`. Its comments are lost. Raises UserError."""
     entry = load(path)
     told = {**entry.seen, **verdicts}
     seen = {version: told[version] for version in sort_versions(told)}
     if seen != entry.seen:
         write(replace(entry, seen=seen), path)
-
-
-def sort_versions(versions: Iterable[str]) -> list[str]:
-    """Versions of torch, each once, oldest first. Names that are no versions come last."""
-    return sorted({*versions}, key=lambda version: (read_version(version), version))
 
 
 def load_directory(directory: Path) -> dict[Path, Entry]:

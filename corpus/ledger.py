@@ -5,19 +5,20 @@ docs/triage.md has an example, and says who writes which field.
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from packaging.version import InvalidVersion, Version
 
-from corpus.causes import CauseKey, Details
+from corpus.causes import CauseKey, Details, Project, find_project
 from corpus.entry import CASE_SUFFIX
 from corpus.fault import FaultyLine
 from corpus.files import read_file, replace_file, require_writable
 from corpus.strict_yaml import MAX_BYTES, Data, Document, decode_text, dump_flow, parse
 from corpus.upstream import Issue, Upstream
+from corpus.versions import split_version
 from generators.errors import UserError
 from generators.program.settings import read_version
 from generators.records import ALWAYS, KEYED, SORTED, Codec, RecordError, RecordForm, matches, read_mapping
@@ -32,7 +33,7 @@ _STATUSES = {
     "reported": "the URL of the issue",
     "set_apart": "the reason and its source",
     "not_a_bug": "the reason",
-    "fixed": "the first version without it, such as 2.14.0",
+    "fixed": "the first version without it, such as 2.14.0 or openvino 2026.5.0",
 }
 """The text that must follow each status."""
 
@@ -61,9 +62,10 @@ class Status:
         kind = {"not_a_bug": "not a bug:", "fixed": "fixed in", "set_apart": "set apart:"}.get(self.kind, self.kind)
         return f"{kind} {self.about}".rstrip()
 
-    def is_back_in(self, torch: str) -> bool:
-        """Whether the bug should be gone from this torch version, so that meeting it there is a regression."""
-        return self.kind == "fixed" and read_version(torch) >= Version(self.about)
+    def is_back_in(self, versions: Mapping[str, str]) -> bool:
+        """Whether the bug should be gone from these versions, by package, so that meeting it there is a regression."""
+        package, first = split_version(self.about)
+        return self.kind == "fixed" and package in versions and read_version(versions[package]) >= Version(first)
 
 
 _Id = Annotated[str, matches("[a-z0-9][a-z0-9._-]{0,59}", "must be at most 60 lowercase letters, digits and dashes")]
@@ -71,7 +73,7 @@ _Title = Annotated[str, matches(r"(?=.*\S).+", "must be one line that describes 
 _CaseFile = Annotated[str, matches(rf".+{re.escape(CASE_SUFFIX)}", f"is not a case file (*{CASE_SUFFIX})")]
 _CaseId = Annotated[str, matches("[0-9a-f]{12}", "is not the id of a case, 12 digits and letters a to f")]
 _Date = Annotated[str, matches("[0-9]{4}-[0-9]{2}-[0-9]{2}", 'is not a date such as "2026-05-01"')]
-_Torch = Annotated[str, matches(r"\S+", "is not a torch version")]
+_Version = Annotated[str, matches(r"(\S+ )?\S+", "is not a version such as 2.14.0 or openvino 2026.4.1")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class Bug:
     findings: tuple[_CaseId, ...] = ()  # all cases with this bug
     first_seen: _Date = ""
     last_seen: _Date = ""
-    versions: tuple[_Torch, ...] = ()  # of torch, with this bug
+    versions: tuple[_Version, ...] = ()  # with this bug, of the project's package
     seen_in: tuple[str, ...] = ()  # released models that show it, each with the block and the variant
     reached_in: tuple[str, ...] = ()  # released models that run the rewrite or operation at fault, right or wrong
 
@@ -99,6 +101,11 @@ class Bug:
     def causes(self) -> tuple[CauseKey, ...]:
         """`cause`, then `also`."""
         return (self.cause, *self.also)
+
+    @property
+    def project(self) -> Project:
+        """Where it is reported."""
+        return find_project(self.cause.who)
 
     @property
     def is_open(self) -> bool:
@@ -230,7 +237,7 @@ def _read_status(data: Any) -> Status:
         raise RecordError(f"nothing may follow {kind!r}" if about else f'{kind!r} needs {needs}, as in "{kind} ..."')
     try:
         is_good = kind != "reported" or about.startswith(("https://", "http://"))
-        is_good = is_good and (kind != "fixed" or bool(Version(about)))
+        is_good = is_good and (kind != "fixed" or bool(Version(split_version(about)[1])))
     except InvalidVersion:
         is_good = False
     if not is_good:

@@ -50,7 +50,7 @@ def compare(
     json
         With --module: file for the answers as JSON; without a name, standard output.
     record
-        Write the verdicts into the case files, by torch version, under `seen`.
+        Write the verdicts into the case files under `seen`, by version of torch or of the runtime that has the bug.
     patch
         A unified diff with names such as a/torch/_inductor/config.py. Compares torch as it is with a copy that has this
         change, in place of two --python.
@@ -126,15 +126,7 @@ def _compare_cases(
     from fuzz.ask.evaluator import open_evaluator
     from fuzz.commands import require_allowed
     from fuzz.protocol import Verdict
-    from fuzz.versions import (
-        VersionChange,
-        VersionRow,
-        compare_all,
-        public_version,
-        render_table,
-        spell_verdict,
-        start_versions,
-    )
+    from fuzz.versions import VersionChange, VersionRow, compare_all, render_table, spell_verdict, start_versions
     from generators.errors import UserError
 
     if len(configs) < 2 and not record:
@@ -150,13 +142,14 @@ def _compare_cases(
     with ExitStack() as stack:
         evaluators = [stack.enter_context(open_evaluator(each)) for each in configs]
         versions = start_versions(evaluators, [name for *_, name in tasks])
-        torches = {label: public_version(evaluator.hello.torch) for label, evaluator in versions.items()}
         try:
             for row in compare_all(tasks, versions, device, quiet=quiet):
                 rows.append(row)
                 if record and row.is_reproduced:
                     judged = {key: one for key, one in row.results.items() if one.verdict is not Verdict.SKIPPED}
-                    record_seen(row.path, {torches[label]: spell_verdict(one) for label, one in judged.items()})
+                    entry = entries[row.path]
+                    seen = {entry.spell_version(versions[key].hello.packages): one for key, one in judged.items()}
+                    record_seen(row.path, {version: spell_verdict(one) for version, one in seen.items()})
         finally:
             with ignore_lost_output():
                 print(render_table(rows, versions, len(tasks)), flush=True)

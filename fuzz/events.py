@@ -140,7 +140,7 @@ class KnownBugMet(Event):
     bug: str  # its id
     title: str
     status: Status  # by people
-    versions: tuple[str, ...]  # of torch, with the bug
+    versions: tuple[str, ...]  # with the bug, as in corpus/versions.py
     report: str  # path of its report; "" without a report
     case: str  # the case that failed
     example: str  # the id of the case in the ledger that shows it best

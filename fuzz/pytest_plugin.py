@@ -21,7 +21,7 @@ import pytest
 from corpus.entry import CASE_SUFFIX, Entry, load
 from fuzz.ask.evaluator import Evaluator, open_evaluator
 from fuzz.ask.transport import CompilersOff
-from fuzz.ask.worker_config import WorkerConfig
+from fuzz.ask.worker_config import WorkerConfig, list_named
 from fuzz.cli import USAGE, escape_controls
 from fuzz.commands import require_allowed
 from fuzz.protocol import Result
@@ -119,7 +119,7 @@ def _open_evaluator(config: pytest.Config) -> Evaluator:
     if _EVALUATOR not in config.stash:
         worker = WorkerConfig(
             python=config.getoption("case_python"),
-            named=tuple(s for s in config.getoption("case_subject") or () if ":" in s),
+            named=list_named(config.getoption("case_subject")),
             timeout=180.0,
             memory_mib=8192,
         )

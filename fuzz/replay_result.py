@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -65,11 +65,11 @@ def replay_entry(
     if device != entry.device:
         # Coverage depends on the device.
         expectation = replace(expectation, reaches=())
-    return ReplayResult(result, *compare(expectation, result, evaluator.hello.torch))
+    return ReplayResult(result, *compare(expectation, result, evaluator.hello.packages))
 
 
-def compare(expectation: Expectation, result: Result, torch: str) -> tuple[State, str]:
-    """The state of a replay under torch version `torch`, and its reason.
+def compare(expectation: Expectation, result: Result, versions: Mapping[str, str]) -> tuple[State, str]:
+    """The state of a replay under these versions, by package, and its reason.
 
         expected                   judged                    state
         pass                       no finding                MET
@@ -85,29 +85,38 @@ def compare(expectation: Expectation, result: Result, torch: str) -> tuple[State
     Raises UserError when the expectation names a verdict that is no finding.
     """
     if result.rejected is not None:
-        is_later = expectation.status == "known" and expectation.begins_after(torch)
+        is_later = expectation.status == "known" and expectation.begins_after(versions)
         return State.SKIPPED if is_later else State.FAILED, f"eager refuses the case: {result.rejected}"
     judged = [r for r in result.results if r.verdict is not Verdict.SKIPPED]
     if not judged:
         return State.SKIPPED, "; ".join(filter(None, map(describe, result.results))) or "no subject takes this case"
-    state, reason = _compare_verdicts(expectation, judged, torch)
-    lost = _describe_unreached(expectation, judged, torch)
+    state, reason = _compare_verdicts(expectation, judged, versions)
+    lost = _describe_unreached(expectation, judged, versions)
     return (State.FAILED, lost) if lost and not state.is_unexpected else (state, reason)
 
 
-def _compare_verdicts(expectation: Expectation, judged: Sequence[SubjectResult], torch: str) -> tuple[State, str]:
+def _compare_verdicts(
+    expectation: Expectation, judged: Sequence[SubjectResult], versions: Mapping[str, str]
+) -> tuple[State, str]:
     findings = [r for r in judged if r.verdict.is_finding]
     bug, wanted = expectation.url or "the recorded bug", expectation.verdict
-    if expectation.status == "known" and expectation.holds_for(torch):
+    if expectation.status == "known" and expectation.holds_for(versions):
         known = [verdict.value for verdict in Verdict if verdict.is_finding]
         if wanted not in ("", *known):
             raise UserError(f"expected verdict {wanted!r} is not one of {', '.join(known)}")
         if any(wanted in ("", r.verdict.value) for r in findings):
             return State.STILL, f"{bug}: {_summarize(findings)}"
         state = State.FAILED if findings else State.GONE
-        return state, f"expected {wanted or 'a finding'} ({bug}) in torch {torch}: {_summarize(judged)}"
+        return (
+            state,
+            f"expected {wanted or 'a finding'} ({bug}) in {_spell(expectation, versions)}: {_summarize(judged)}",
+        )
     if findings:
-        why = f"{bug} is not expected in torch {torch}" if expectation.status == "known" else "expected no finding"
+        why = (
+            f"{bug} is not expected in {_spell(expectation, versions)}"
+            if expectation.status == "known"
+            else "expected no finding"
+        )
         return State.FAILED, f"{why}: {_summarize(findings)}"
     other = [r for r in judged if r.verdict not in (Verdict.OK, Verdict.ROUNDING)]
     if expectation.status == "rounding" and other:
@@ -115,16 +124,17 @@ def _compare_verdicts(expectation: Expectation, judged: Sequence[SubjectResult],
     return State.MET, _summarize(judged)
 
 
-def _describe_unreached(expectation: Expectation, judged: Sequence[SubjectResult], torch: str) -> str:
+def _describe_unreached(expectation: Expectation, judged: Sequence[SubjectResult], versions: Mapping[str, str]) -> str:
     """The items of `reaches` that the case misses under its own subject, in one line; "" if it misses none."""
     own = [r for r in judged if r.subject == (expectation.subject or DEFAULT_SUBJECT)]
-    wanted = expectation.reaches if own and expectation.holds_for(torch) else ()
+    wanted = expectation.reaches if own and expectation.holds_for(versions) else ()
     reached = {item for r in own for item in r.whole_coverage}
     lost = [name for name in wanted if read_coverage_item(name) not in reached]
     if not lost:
         return ""
     rewrites = ", ".join(sorted({name for r in own for name in r.applied_rewrites})) or "none"
-    return f"no longer reaches {', '.join(lost)} under {own[0].subject} in torch {torch}; rewrites: {rewrites}"
+    where = f"under {own[0].subject} in {_spell(expectation, versions)}"
+    return f"no longer reaches {', '.join(lost)} {where}; rewrites: {rewrites}"
 
 
 def read_coverage_item(text: str) -> CoverageItem:
@@ -137,6 +147,10 @@ def read_coverage_item(text: str) -> CoverageItem:
         return CoverageItem(CoverageKind(kind or CoverageKind.REWRITE), name)
     except ValueError as error:
         raise UserError(f"reaches {text!r}: {kind!r} is not one of {', '.join(CoverageKind)}") from error
+
+
+def _spell(expectation: Expectation, versions: Mapping[str, str]) -> str:
+    return f"{expectation.package} {versions.get(expectation.package, '')}".rstrip()
 
 
 def _summarize(results: Sequence[SubjectResult]) -> str:

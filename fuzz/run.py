@@ -6,20 +6,22 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from fuzz.cli import FAULT, INTERRUPTED, enter, refuse
-from fuzz.subjects import INDUCTOR, describe_subjects, is_attention
+from fuzz.subjects import INDUCTOR, describe_subjects, find_abilities, is_attention
 from generators.errors import UserError
 
 if TYPE_CHECKING:
     from fuzz.ask.worker_config import WorkerConfig
     from fuzz.campaign.ray_workers import RayCluster
-    from fuzz.campaign.session import RunResult
+    from fuzz.campaign.session import RunResult, Sampler
     from generators.sampling.neighbours import Neighbourhood
 
 WORKERS_PER_CPU = 2
+Engine = Literal["guided", "random", "atheris"]
 
 
 def run(
@@ -37,7 +39,7 @@ def run(
     subject: list[str] | None = None,
     draw: list[str] | None = None,
     module: list[str] | None = None,
-    engine: Literal["guided", "random", "atheris"] = "guided",
+    engine: Engine = "guided",
     seeds: Path | None = None,
     fail_fast: bool = False,
     timeout: str = "120s",
@@ -141,11 +143,8 @@ def run(
     from fuzz.campaign.options import Options, list_gpus
     from fuzz.campaign.search import load_seeds
     from fuzz.campaign.session import run_campaign
-    from generators.sampling.parts import WithParts
-    from generators.sampling.sample import sample
 
-    # Half of the cases of a guided search are variants of attention.
-    sampler, engine = (WithParts(draw).sample, "random") if draw else (sample, engine)
+    sampler, engine = _choose_sampler(draw or [], engine, subjects, has_seeds=seeds is not None)
     n_workers = _count_workers(workers, on_cluster=bool(ray))
     config = WorkerConfig.from_options(python, device, subjects, timeout, memory)
     directory = out or Path("runs") / time.strftime("%Y-%m-%dT%H-%M-%S")
@@ -176,6 +175,20 @@ def run(
             cluster = stack.enter_context(_open_cluster(ray, config, workers, each=2 if against else 1))
             options = replace(options, workers=cluster.workers, open_remote=cluster.open_worker)
         return _exit_code(run_campaign(options, sampler), n_wrong)
+
+
+def _choose_sampler(
+    draw: list[str], engine: Engine, subjects: tuple[str, ...], *, has_seeds: bool
+) -> "tuple[Sampler, Engine]":
+    """The function that draws cases for these subjects, and the engine that calls it."""
+    from generators.sampling.parts import WithParts
+    from generators.sampling.sample import sample
+
+    abilities = find_abilities(subjects)
+    # Half of the cases of a guided search are variants of attention; it needs coverage of Inductor.
+    if engine == "guided" and (draw or (abilities is not None and not has_seeds)):
+        engine = "random"
+    return WithParts(draw, abilities).sample if draw else partial(sample, abilities=abilities), engine
 
 
 def _is_same(against: str | None, python: str | None) -> bool:

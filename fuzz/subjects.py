@@ -5,6 +5,7 @@ without axes, such as symbolic sizes. Its name joins their names by "_". To add 
 to `_DEFAULT` or `_ON_REQUEST`.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -203,6 +204,13 @@ def get_spec(subject: str) -> SubjectSpec:
     return SubjectSpec("unknown") if is_user_function(subject) else SUBJECTS.get(subject, SubjectSpec(public=False))
 
 
+def find_abilities(subjects: Collection[str]) -> frozenset[str] | None:
+    """The abilities that all of these compilers have; None if some subject is none, but takes any program."""
+    compilers = [get_spec(subject).compiler for subject in subjects]
+    promised = [one.capabilities.abilities for one in compilers if one is not None and one.is_foreign]
+    return frozenset.intersection(*promised) if promised and len(promised) == len(compilers) else None
+
+
 def compiler_of(subject: str) -> str:
     """The subject that is blamed for a failure: "sharded" for all with several ranks, "inductor" for others that use
     Inductor, else the subject itself."""
@@ -210,6 +218,12 @@ def compiler_of(subject: str) -> str:
     if is_user_function(subject) or spec.sdpa:
         return subject
     return SHARDED if spec.sharded else INDUCTOR if spec.uses_inductor else subject
+
+
+def list_packages(subject: str) -> tuple[str, ...]:
+    """The packages of its compiler that are no part of torch, the runtime first."""
+    compiler = get_spec(subject).compiler
+    return tuple(package.name for package in compiler.packages) if compiler else ()
 
 
 def without_options(subject: str) -> str:

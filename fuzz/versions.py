@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from packaging.version import InvalidVersion, Version
 
-from corpus.entry import Entry, sort_versions
+from corpus.entry import Entry
+from corpus.versions import sort_versions, split_version
 from fuzz.ask.evaluator import Evaluator
 from fuzz.ask.question import Asker, ProcessState, Question, ask_or_raise
 from fuzz.ask.transport import CompilersOff
@@ -126,10 +127,11 @@ def compare_versions(path: Path, entry: Entry, subject: str, versions: Mapping[s
 
 
 def read_verdicts(entry: Entry) -> dict[str, Verdict]:
-    """The verdicts that a case file records, by torch version."""
+    """The verdicts that a case file records, by the version of its `package`."""
     verdicts = {verdict.value: verdict for verdict in Verdict}
-    words = {public_version(torch): text.partition(" ")[0] for torch, text in entry.seen.items()}
-    return {torch: verdicts[word] for torch, word in words.items() if word in verdicts}
+    seen = {version: text for version, text in entry.seen.items() if split_version(version)[0] == entry.package}
+    words = {public_version(version): text.partition(" ")[0] for version, text in seen.items()}
+    return {version: verdicts[word] for version, word in words.items() if word in verdicts}
 
 
 def list_failing(entry: Entry) -> list[str]:

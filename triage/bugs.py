@@ -1,13 +1,15 @@
 """Write docs/bugs.md, a table of the bugs in the ledger, and the heads of their reports: `python -m triage.bugs`."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from corpus import ledger as ledgers
-from corpus.entry import sort_versions
+from corpus.causes import Project
+from corpus.entry import DEVICES
 from corpus.files import replace_file
 from corpus.ledger import Bug
+from corpus.versions import sort_versions, spell_versions, split_version
 from fuzz.ask.worker_config import ROOT
 from fuzz.cli import enter
 from fuzz.commands import find_report
@@ -19,17 +21,21 @@ from triage.report.wording import link_line
 
 PAGE = ROOT / "docs" / "bugs.md"
 _HEAD = """\
-# Bugs of torch that attnfuzz found
+# Bugs that attnfuzz found
 
 <!-- Made by `python -m triage.bugs` from corpus/ledger.yaml and the examples in corpus/known. Change those. -->
 
 A row is a root cause. Silent bugs come first: wrong values, strides or state without an error; among equals, bugs that
-nobody reported, then bugs that [released models](models.md) show, then bugs whose code most of them run. Versions
-tried on CPUs: {cpu}; on a GPU: {cuda}. Each example is a case file: `python -m fuzz.replay FILE` runs it. *Set apart*
-are bugs that PyTorch's maintainers call by design or deprecated, or rate low.
+nobody reported, then bugs that [released models](models.md) show, then bugs whose code most of them run. Each example
+is a case file: `python -m fuzz.replay FILE` runs it. *Set apart* are bugs that maintainers call by design or
+deprecated, or rate low.
+
+| project | live | set apart | gone |
+|---|---|---|---|
+{counts}
 """
 _COLUMNS = """\
-| bug | shows | torch | device | status | program |
+| bug | shows | {package} | device | status | program |
 |---|---|---|---|---|---|"""
 
 
@@ -55,35 +61,54 @@ def renew_reports(listed: Iterable[ListedBug]) -> Iterable[tuple[Path, str]]:
 
 
 def make_page(listed: Iterable[ListedBug], without_example: Iterable[Bug] = ()) -> str:
-    """The page, in Markdown. Left out are entries with status not_a_bug, and bugs whose examples no torch has run.
+    """The page, in Markdown. Left out are entries with status not_a_bug, and bugs whose examples nothing has run.
 
     without_example: bugs that show on few machines, or whose programs end a process or a device
     """
     shown = [one for one in listed if one.tried and one.bug.status.kind != "not_a_bug"]
-    newest = shown[0].newest if shown else ""
-    sections: dict[str, list[ListedBug]] = {
-        f"Live in torch {newest}": [],
-        "Set apart": [],
-        f"Gone in torch {newest}": [],
-        f"Not tried in torch {newest}": [],
-    }
-    live, apart, gone, untried = sections.values()
-    for one in shown:
-        is_apart = one.bug.status.kind == "set_apart"
-        rows = apart if is_apart else untried if newest not in one.tried else live if one.is_live else gone
-        rows.append(one)
-    entries = [entry for one in shown for entry in one.examples.values()]
-    versions = {
-        device: sort_versions(version for one in entries if one.device == device for version in read_verdicts(one))
-        for device in ("cpu", "cuda")
-    }
-    parts = [_HEAD.format(**{device: ", ".join(found) for device, found in versions.items()})]
-    for section, rows in sections.items():
-        rows.sort(key=_rank)
-        parts.append("\n".join([f"## {section}", "", _COLUMNS, *(_row(one, versions) for one in rows), ""]))
-    told = [f"- {bug.title} ({', '.join(bug.versions)}). {bug.note}" for bug in without_example]
+    of_projects = {project: [one for one in shown if one.bug.project is project] for project in Project}
+    sections = {project: _sort(found) for project, found in of_projects.items() if found}
+    counts = (
+        f"| {project.label} | {len(live)} | {len(apart)} | {len(gone)} |"
+        for project, (live, apart, gone, _) in sections.items()
+    )
+    parts = [_HEAD.format(counts="\n".join(counts))]
+    for project, rows in sections.items():
+        parts += _write_project(project, rows)
+    told = [f"- {bug.title} ({spell_versions(bug.versions)}). {bug.note}" for bug in without_example]
     parts += ["\n".join(["## Without an example", "", *told, ""])] if told else []
     return "\n".join(parts)
+
+
+def _sort(shown: Sequence[ListedBug]) -> tuple[list[ListedBug], ...]:
+    """The bugs of a project that are live, set apart, gone in its newest release, and not tried there."""
+    live, apart, gone, untried = rows = tuple[list[ListedBug], ...](([], [], [], []))
+    for one in sorted(shown, key=_rank):
+        is_apart = one.bug.status.kind == "set_apart"
+        kind = apart if is_apart else untried if one.newest not in one.tried else live if one.is_live else gone
+        kind.append(one)
+    return rows
+
+
+def _write_project(project: Project, sections: Sequence[Sequence[ListedBug]]) -> Iterable[str]:
+    """The section of a project."""
+    entries = [entry for rows in sections for one in rows for entry in one.examples.values()]
+    versions = {
+        device: sort_versions(version for one in entries if one.device == device for version in read_verdicts(one))
+        for device in DEVICES
+    }
+    tried = (
+        f"on {'CPUs' if device == 'cpu' else 'a GPU'}: {spell_versions(found)}"
+        for device, found in versions.items()
+        if found
+    )
+    yield f"## {project.label}\n\nVersions tried {'; '.join(tried)}.\n"
+    newest = spell_versions([next(one.newest for rows in sections for one in rows)])
+    heads = (f"Live in {newest}", "Set apart", f"Gone in {newest}", f"Not tried in {newest}")
+    for head, rows in zip(heads, sections, strict=True):
+        if rows:
+            columns = _COLUMNS.format(package=project.package)
+            yield "\n".join([f"### {head}", "", columns, *(_row(one, versions) for one in rows), ""])
 
 
 def _rank(one: ListedBug) -> tuple[bool, bool, bool, int]:
@@ -100,7 +125,9 @@ def _row(one: ListedBug, versions: dict[str, list[str]]) -> str:
     cells = (
         f"{bug.title}<br>{links}[example]({os.path.relpath(one.example, PAGE.parent)}){fault}{met}",
         "silent" if one.is_silent else "loud",
-        "all" if one.failing == versions[entry.device] else ", ".join(one.failing),
+        "all"
+        if one.failing == versions[entry.device]
+        else ", ".join(split_version(version)[1] for version in one.failing),
         entry.device.upper(),
         _spell_status(bug),
         f"`{spell_in_one_line(entry.case)}`",

@@ -5,20 +5,21 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from corpus.entry import Entry, load, sort_versions
+from corpus.entry import Entry, load
 from corpus.ledger import Bug, Ledger
+from corpus.versions import sort_versions, split_version
 from fuzz.versions import list_failing, read_verdicts
 from triage.report.failing_run import WITHOUT_NUMBERS
 
 
 @dataclass(frozen=True, slots=True)
 class ListedBug:
-    """A bug of the ledger. Releases are versions of torch, oldest first."""
+    """A bug of the ledger. Releases are versions of its project's package, oldest first."""
 
     bug: Bug
     examples: Mapping[Path, Entry]
     newest: str
-    """The newest release that any example of the ledger was run with."""
+    """The newest release of the package that any example of the ledger was run with."""
 
     @property
     def tried(self) -> list[str]:
@@ -56,9 +57,11 @@ class ListedBug:
 def list_bugs(ledger: Ledger) -> list[ListedBug]:
     """The bugs of a ledger that have examples. Raises `CaseError`."""
     examples = {bug: {path: load(path) for path in ledger.examples(bug)} for bug in ledger.bugs if bug.cases}
-    versions = (version for found in examples.values() for entry in found.values() for version in read_verdicts(entry))
-    newest = next(reversed(sort_versions(versions)), "")
-    return [ListedBug(bug, found, newest) for bug, found in examples.items()]
+    tried = sort_versions(
+        version for found in examples.values() for entry in found.values() for version in read_verdicts(entry)
+    )
+    newest = {split_version(version)[0]: version for version in tried}
+    return [ListedBug(bug, found, newest.get(bug.project.package, "")) for bug, found in examples.items()]
 
 
 def find_regression(entry: Entry) -> tuple[str, str] | None:

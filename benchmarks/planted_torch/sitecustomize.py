@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from torch_defects import FUNCTIONS, OPERATIONS, RELUS, REPLACEMENTS, Change
+from torch_defects import COMPILER_DEFECTS, FUNCTIONS, OPERATIONS, RELUS, REPLACEMENTS, Change
 
 
 def _replace(module: Any, path: str, make: Change) -> None:
@@ -90,9 +90,10 @@ _MODULES = (
 for _name, _change, _known in _MODULES:
     if _known.keys() & PLANTS:
         sys.meta_path.insert(0, _After(_name, _change))
-for _plant_name in FUNCTIONS.keys() & PLANTS:
-    _name, _path, _make = FUNCTIONS[_plant_name]
+_IN_FUNCTIONS = {**FUNCTIONS, **{name: row[:3] for name, row in COMPILER_DEFECTS.items()}}
+for _plant_name in _IN_FUNCTIONS.keys() & PLANTS:
+    _name, _path, _make = _IN_FUNCTIONS[_plant_name]
     sys.meta_path.insert(0, _After(_name, functools.partial(_replace, path=_path, make=_make)))
-_ALL = (*REPLACEMENTS, *RELUS, *OPERATIONS, *FUNCTIONS)
+_ALL = (*REPLACEMENTS, *RELUS, *OPERATIONS, *_IN_FUNCTIONS)
 if PLANTS.difference(_ALL):
     sys.exit(f"ATTNFUZZ_PLANT={os.environ['ATTNFUZZ_PLANT']}: {', '.join(_ALL)}")

@@ -3,12 +3,12 @@
 import os
 import resource
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fuzz.durations import parse_duration
-from fuzz.subjects import is_attention, is_user_function
+from fuzz.subjects import get_spec, is_user_function
 from generators.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,13 +20,21 @@ MIN_FILE_MIB = 256
 WORKER = "fuzz.check.worker"
 
 
+def list_named(subjects: Sequence[str]) -> tuple[str, ...]:
+    """The subjects that a worker loads at its start: functions of the user's, foreign compilers, and attention
+    functions if there is nothing else."""
+    is_attention = all(is_user_function(name) or get_spec(name).is_attention for name in subjects)
+    loaded = (name for name in subjects if is_attention or is_user_function(name) or get_spec(name).is_foreign)
+    return tuple(dict.fromkeys(loaded))
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
     """How a worker is started."""
 
     python: str = sys.executable
     device: str = "cpu"
-    named: tuple[str, ...] = ()  # subjects to load at its start: `package.module:function`, or attention functions
+    named: tuple[str, ...] = ()  # subjects to load at its start, or else it refuses to start
     timeout: float = 60.0  # seconds that a stage of a check may take
     memory_mib: int = 4096  # resident memory of the process and its children
     command: tuple[str, ...] | None = None  # to run instead of the worker of this checkout
@@ -51,11 +59,10 @@ class WorkerConfig:
         if 0 <= limit < MIN_FILE_MIB * 2**20:
             raise UserError(f"files may have {limit / 2**20:.2g} MiB (ulimit -f), and {MIN_FILE_MIB} MiB are needed")
         given = tuple(subjects)
-        attention_only = all(map(is_attention, given))
         return cls(
             python=str(Path(python).absolute()) if python and os.sep in python else python or sys.executable,
             device=device,
-            named=given if attention_only else tuple(filter(is_user_function, given)),
+            named=list_named(given),
             timeout=parse_duration(timeout, "timeout"),
             memory_mib=memory,
         )

@@ -75,5 +75,5 @@ def _seek_cause(entry: Entry, asker: Asker, run: Path) -> RootCause | None:
         raise  # which say nothing of the case
     except UserError:
         return None  # it shows no bug here, or can't be judged
-    write_cause(cause_path(run, entry, asker.hello.torch, asker.config.device), cause)
+    write_cause(cause_path(run, entry, asker.hello.packages, asker.config.device), cause)
     return cause

@@ -1,14 +1,15 @@
 """Decides whether a campaign knows a failure: by a finding, or by an entry of the ledger."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from corpus import entry as corpus_entry
 from corpus.causes import CauseKey, Details
-from corpus.entry import Entry, sort_versions
+from corpus.entry import Entry
 from corpus.ledger import Bug, Ledger
+from corpus.versions import sort_versions
 from fuzz.attribution.root_cause import RootCause
 from fuzz.bug_identity import Symptom, contract_features, is_same_cause, measured_rewrite
 from fuzz.commands import find_report
@@ -41,7 +42,7 @@ class KnownBugs:
     """Findings and bugs of the ledger, which explain later failures. Threads share it.
 
     A symptom suggests which bug a failure may be; the bug's experiments decide (fuzz/attribution/decide.py). A bug
-    that is marked fixed in this torch version explains nothing: the campaign watches for it, and its failures are new
+    that is marked fixed in this version explains nothing: the campaign watches for it, and its failures are new
     findings.
     """
 
@@ -49,7 +50,7 @@ class KnownBugs:
         self.attention: frozenset[str] = frozenset()  # subjects that only compute attention
         self.bugs: dict[str, Bug] = {}
         """Bugs of the ledger that explain failures, by the case ids of their examples."""
-        self._ledger, self._torch = ledger or Ledger(Path()), ""
+        self._ledger, self._versions = ledger or Ledger(Path()), dict[str, str]()
         self._findings: list[KnownFinding] = []
         self._minima: dict[str, KnownFinding] = {}  # by the id of a minimal case
         self._watched: list[tuple[Symptom, Bug]] = []
@@ -101,7 +102,7 @@ class KnownBugs:
             return [one for one in self._findings if any(is_same_cause(cause, key) for key in one.causes)]
 
     def find_bug(self, cause: CauseKey) -> Bug | None:
-        """The bug of the ledger that has this cause but no example. None if it is fixed in this torch version."""
+        """The bug of the ledger that has this cause but no example. None if it is fixed in this version."""
         bug = self._ledger.find_cause(cause)
         return None if bug is None or bug.cases or self.is_back(bug) else bug
 
@@ -112,12 +113,15 @@ class KnownBugs:
         return bug if bug is not None and self.is_back(bug) else None
 
     def is_back(self, bug: Bug) -> bool:
-        """Whether the ledger calls a bug fixed in this torch version, so that meeting it is news."""
-        return bug.status.is_back_in(self._torch)
+        """Whether the ledger calls a bug fixed in this version, so that meeting it is news."""
+        return bug.status.is_back_in(self._versions)
 
-    def load_ledger(self, torch: str) -> Iterator[tuple[Path, Entry]]:
-        """Load the ledger for this torch version. Yields the examples that explain failures. Raises `CaseError`."""
-        self._torch = torch
+    def load_ledger(self, versions: Mapping[str, str]) -> Iterator[tuple[Path, Entry]]:
+        """Load the ledger for these versions, by package. Yields the examples that explain failures.
+
+        Raises `CaseError`.
+        """
+        self._versions = dict(versions)
         for bug in self._ledger.bugs:
             examples = [(path, corpus_entry.load(path)) for path in self._ledger.examples(bug)]
             if self.is_back(bug):
@@ -136,7 +140,7 @@ class KnownBugs:
         entry: Entry,
         *,
         from_corpus: bool = True,
-        torch: str = "",
+        versions: Mapping[str, str] | None = None,
         cause: RootCause | None = None,
         path: str | Path = "",
     ) -> KnownFinding | None:
@@ -145,13 +149,13 @@ class KnownBugs:
 
         - was learned before
         - is expected to pass
-        - shows a bug of the ledger that is fixed in this torch version
-        - is not expected to fail in the version `torch`, if given
+        - shows a bug of the ledger that is fixed in this version
+        - is not expected to fail in `versions`, if given
         """
         expected = entry.expect
         if any(finding.case_id == entry.case.id for finding in self._findings):
             return None
-        if torch and expected is not None and (expected.status != "known" or not expected.holds_for(torch)):
+        if versions and expected is not None and (expected.status != "known" or not expected.holds_for(versions)):
             return None
         if entry.found is None and (expected is None or not expected.verdict):
             return None
@@ -206,7 +210,7 @@ class KnownBugs:
 
         def unfitness(path: str) -> tuple[bool, bool, int]:
             entry = examples[path]
-            return entry.device != device, not entry.expectation.holds_for(self._torch), len(entry.case.ops)
+            return entry.device != device, not entry.expectation.holds_for(self._versions), len(entry.case.ops)
 
         path = min(examples, key=unfitness)
         example, result = examples[path], read_recorded_result(examples[path])

@@ -25,6 +25,7 @@ from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.replay_result import read_recorded_result
 from fuzz.run_store import FindingRow, Suspicion, SuspicionOutcome
+from fuzz.subjects import list_packages
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.records import encode
@@ -38,21 +39,21 @@ class SavedFindings:
 
     def __init__(self, state: CampaignState) -> None:
         self.new = 0  # saved here, without bugs of eager if only the user's functions are tested
-        self._state, self._torch = state, ""
+        self._state, self._versions = state, dict[str, str]()
         self._read = set[Path]()  # case files
         self._lock = threading.RLock()
 
-    def load(self, torch: str) -> None:
+    def load(self, versions: Mapping[str, str]) -> None:
         """Learn every finding of the ledger, on disk and in the store. Raises `CaseError`."""
-        self._torch = torch
+        self._versions = dict(versions)
         options, known_bugs, rows = self._state.options, self._state.known_bugs, self._state.results.findings()
-        for path, entry in known_bugs.load_ledger(torch):
+        for path, entry in known_bugs.load_ledger(versions):
             self._add_known(entry, path)
         for row in rows:
             path = Path(row.file)
             if row.kind != "known" and not path.exists():
                 corpus_entry.write(row.entry, path)  # Killed between the row and the file.
-            cause = read_cause(cause_path(options.out, row.entry, torch, row.entry.device))
+            cause = read_cause(cause_path(options.out, row.entry, versions, row.entry.device))
             known_bugs.learn(row.entry, from_corpus=row.kind == "known", cause=cause, path=path)
             if row.count:  # an earlier session told of it
                 self._state.schedule.has_shown = True
@@ -73,7 +74,7 @@ class SavedFindings:
 
     def _learn(self, path: Path, entry: Entry) -> None:
         self._read.add(path)
-        finding = self._state.known_bugs.learn(entry, torch=self._torch, path=path)
+        finding = self._state.known_bugs.learn(entry, versions=self._versions, path=path)
         if finding is not None:
             self._add_known(entry, path)
             self._state.suspicions.reconsider(finding)
@@ -176,6 +177,7 @@ def record_origin(shown: SubjectResult, hello: Hello) -> Found:
         subject=shown.subject,
         fired=tuple(name for name in shown.applied_rewrites if name not in shown.right_rewrites),
         torch=hello.torch,
+        versions={name: hello.versions[name] for name in list_packages(shown.subject) if name in hello.versions},
         device=hello.device,
         message=describe(shown),
         numbers=shown.numbers,
@@ -186,7 +188,7 @@ def record_origin(shown: SubjectResult, hello: Hello) -> Found:
 
 
 def make_entry(conclusion: Conclusion, hello: Hello, seen: Mapping[str, str], note: str) -> Entry:
-    """The case file of a minimal case. `seen`: its verdicts by torch version."""
+    """The case file of a minimal case. `seen`: its verdicts by version."""
     # Later failures come from the cheapest subject, so the entry gets the rewrites of that subject.
     of_rewrites = ("applied_rewrites", "wrong_rewrites", "right_rewrites")
     seen_best = replace(conclusion.shown, **{name: getattr(conclusion.cheapest_result, name) for name in of_rewrites})

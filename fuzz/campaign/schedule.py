@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from fuzz.campaign.options import Budget
 from fuzz.protocol import EAGER
-from fuzz.subjects import INDUCTOR, SUBJECTS, SubjectSpec, get_spec, is_attention, is_user_function
+from fuzz.subjects import INDUCTOR, SUBJECTS, SubjectSpec, find_abilities, get_spec, is_attention, is_user_function
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.emit import is_random
+from generators.program.portability import find_obstacle
 from generators.program.settings import SETTINGS
 
 FIRST_COMPILE = 5.0
@@ -111,7 +112,8 @@ class Schedule:
                 if is_due and (_has_attention(spec, case) if spec.is_attention else not due):
                     due.append(subject)
                     self._is_compiling_first = self._is_compiling_first or spec.needs_cxx
-        return (*self.always, *due)
+        # Without any subject that takes the case, the first tells why.
+        return (*filter(lambda subject: _promises(subject, case), self.always), *due) or self.always[:1]
 
     def _takes(self, spec: SubjectSpec, case: Case) -> bool:
         """Whether a subject can show a failure of this case that other subjects don't.
@@ -121,7 +123,7 @@ class Schedule:
         | symbolic sizes      | cases with symbolic sizes; all cases if the campaign has no static form  |
         | own random numbers  | random cases                                                             |
         | recomputes          | training                                                                 |
-        | exported program    | inference                                                                |
+        | exported program    | inference; compilers that are no part of torch: cases without an obstacle |
         | settings            | cases with settings that act on it                                       |
         """
         return not (
@@ -129,6 +131,7 @@ class Schedule:
             or (spec.random and not is_random(case))
             or (spec.recomputes and not case.training)
             or (spec.is_exported and case.training)
+            or (spec.is_foreign and not _promises(spec.backend, case))
             or (
                 spec.options
                 and not any(SETTINGS[name].in_graph_passes or not spec.is_surrogate for name, _ in case.settings)
@@ -144,6 +147,12 @@ class Schedule:
             self._total += seconds
             for subject in self._spent.keys() & by_subject.keys():
                 self._spent[subject] += by_subject[subject]
+
+
+def _promises(subject: str, case: Case) -> bool:
+    """Whether a subject promises to take such cases, as all but compilers of inference programs do."""
+    abilities = find_abilities([subject])
+    return abilities is None or not find_obstacle(case, abilities)
 
 
 def _has_attention(spec: SubjectSpec, case: Case) -> bool:

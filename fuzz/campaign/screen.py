@@ -17,6 +17,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from corpus.ledger import NONE, Bug, spell_standing
+from corpus.versions import spell_versions
 from fuzz import events
 from fuzz.bug_identity import operation_of
 from fuzz.campaign.investigation_runner import InvestigationRunner
@@ -56,7 +57,7 @@ def describe_known_bug(event: events.KnownBugMet, worker: str = sys.executable) 
     result, path = event.result, shorten(event.path)
     head = f"known bug: {result.verdict} under {result.subject}, {format_count(event.ops, 'operation')}"
     known = f"not new: the ledger lists it as {event.bug} ({spell_standing(event.status, event.upstream)})"
-    lines = [event.title, describe(result), f"torch versions with it: {', '.join(event.versions)}", known]
+    lines = [event.title, describe(result), f"versions with it: {spell_versions(event.versions)}", known]
     places = [f"report: {shorten(event.report)}" if event.report else "", f"example: {path}"]
     commands = reproduce_lines(path, event.example, result.subject, worker=worker, has_report=bool(event.report))
     return _lay_out(head, lines, event.source, places, commands)

@@ -183,7 +183,7 @@ class _Session:
         _require_same_torch(results, options.out, {"--python": public_version(hello.torch), "--against": against})
         results.set_meta({"torch": hello.torch, "--python": public_version(hello.torch), "--against": against})
         results.set_meta({"interpreter": options.worker_config.python})  # another path to it continues the run
-        self._investigations.findings.load(hello.torch)
+        self._investigations.findings.load(hello.packages)
         for suspicion in results.waiting():
             state.suspicions.put(suspicion)
         self._bus.emit(

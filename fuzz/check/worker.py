@@ -165,7 +165,14 @@ def _start(options: argparse.Namespace, announce: Callable[[str], None]) -> "dic
     try:
         for name in options.subject:
             announce(f"importing {name.partition(':')[0]}")
-            subjects[name] = find(name)
+            subject = find(name)
+            if problem := subject.compiler.find_problem() if subject.compiler else "":
+                raise ProcessUnusable(f"subject {name!r} can't run: {problem}")
+            if ":" in name or name in subjects:
+                subjects[name] = subject
+            if subject.spec.is_foreign:
+                # What its runtime and torch's exporter build at their first use is then frozen with the rest.
+                subject.can_compile()
     except SubjectError as error:
         raise ProcessUnusable(str(error)) from error
     return subjects
@@ -178,12 +185,14 @@ def _hello(options: argparse.Namespace, subjects: "dict[str, Subject]", cxx: str
     from fuzz.check.torch_api.coverage import missing_hooks
     from fuzz.check.torch_api.exceptions import SubjectError
     from fuzz.check.torch_api.torch_places import HOME
+    from fuzz.compilers.table import COMPILERS
 
     functions = {name: subject.attention for name, subject in sorted(subjects.items()) if subject.attention}
     attention = dict.fromkeys(functions, Capabilities())
     for name in functions.keys() & {*options.subject}:
         with suppress(SubjectError):  # Its cases say why it can't be loaded.
             attention[name] = functions[name].capabilities
+    compilers = [*COMPILERS.values(), *(subjects[name].compiler for name in options.subject if name in subjects)]
     return Hello(
         torch=torch.__version__,
         python=platform.python_version(),
@@ -196,6 +205,7 @@ def _hello(options: argparse.Namespace, subjects: "dict[str, Subject]", cxx: str
         home=HOME,
         missing_hooks=missing_hooks(),
         switch=find_switch(),
+        versions={name: told for row in compilers if row for name, told in row.versions.items() if told},
     )
 
 

@@ -48,6 +48,12 @@ class CompilerCapabilities:
                 raise ValueError(f"refusals: {pattern!r} is no regular expression: {error}") from error
         return capabilities
 
+    @property
+    def abilities(self) -> frozenset[str]:
+        """The abilities by which it takes cases that others don't (generators/program/portability.py)."""
+        flags = {name for name in ("dynamic", "state", "random", "strides") if getattr(self, name)}
+        return frozenset({*self.modes} | flags)
+
     def find_refused(self, text: str) -> str | None:
         """The operator that a text of an exception refuses; "" if it names none, None if it is no refusal."""
         found = next(filter(None, (re.search(pattern, text, re.DOTALL) for pattern in self.refusals)), None)

@@ -41,7 +41,7 @@ def _keep_registry() -> None:
     registry = getattr(_registration, "ONNXRegistry", None)
     build = getattr(registry, "from_torchlib", None)
     if registry is not None and build is not None and not hasattr(build, "cache_info"):
-        registry.from_torchlib = functools.cache(build)
+        registry.from_torchlib = staticmethod(functools.cache(build))
 
 
 ONNXRUNTIME = Compiler(

@@ -88,6 +88,7 @@ _BY_OPERATION: dict[str, str] = {
     "logsumexp": "input! dim keepdim",
     **dict.fromkeys((*_COMPARISONS, "remainder", "fmod", "floor_divide"), "input! other*"),
     **dict.fromkeys((f"logical_{name}" for name in ("and", "or", "xor")), "input! other*"),
+    **dict.fromkeys(("shift_left", "shift_right"), "input! other*"),
     **dict.fromkeys(("add_", "sub_"), "input! other* alpha=1"),
     **dict.fromkeys(("mul_", "div_", "pow_"), "input! other*"),
     "dropout": "input! p training-",
@@ -131,6 +132,8 @@ _ALIASES = {
     "grid_sampler": "grid_sample",
     **{f"__{name}__": name for name in _COMPARISONS},
     "__floordiv__": "floor_divide",
+    **dict.fromkeys(("__lshift__", "bitwise_left_shift"), "shift_left"),
+    **dict.fromkeys(("__rshift__", "bitwise_right_shift"), "shift_right"),
     **{spelling.format(name): f"logical_{name}" for name in ("and", "or", "xor") for spelling in _BITWISE},
     **{f"max_pool{n}d_with_indices": f"max_pool{n}d" for n in (1, 2, 3)},
 }
@@ -145,7 +148,7 @@ _SIGNATURES = {
     **{function: (f"{kind}: {_BY_OPERATION[kind]}",) for function, kind in _ALIASES.items()},
     "swapaxes": ("transpose: input! axis0:dim0 axis1:dim1",),
     "logical_not": ("logical_not: input~",),
-    # The operations `logical_and` and so on are operators of booleans; torch's functions take any dtype.
+    # The operations `logical_and` and so on are the operators; torch's functions of these names tell zeros apart.
     **{f"logical_{name}": (f"nonzero_{name}: input! other!",) for name in ("and", "or", "xor")},
     **{kind: tuple(text.format(kind) for text in _SPREAD) for kind in ("var", "std")},
     **{kind: tuple(text.format(kind) for text in _EXTREME) for kind in ("max", "min")},

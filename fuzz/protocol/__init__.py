@@ -100,6 +100,12 @@ class Hello(Message):
     missing_hooks: dict[str, str] = field(default_factory=dict)  # by kind of coverage, names that this torch lacks
     home: str = ""  # the directory of the torch package
     switch: str = ""  # what switches compilers off, in one line
+    versions: dict[str, str] = field(default_factory=dict)  # of packages of compilers that are no part of torch
+
+    @property
+    def packages(self) -> dict[str, str]:
+        """The versions of torch and of the packages of other compilers."""
+        return {"torch": self.torch, **self.versions}
 
 
 @dataclass(frozen=True)

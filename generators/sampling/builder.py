@@ -73,6 +73,12 @@ class Builder:
         self.ops.append(op)
         return name
 
+    def undo(self, n_inputs: int, n_ops: int) -> None:
+        """Take back the inputs and operations after the first `n_inputs` and `n_ops`."""
+        for name in [*(item.name for item in self.inputs[n_inputs:]), *(op.name for op in self.ops[n_ops:])]:
+            del self.types[name]
+        del self.inputs[n_inputs:], self.ops[n_ops:]
+
     def freeze(self, c: Choices, name: str) -> str:
         """An outside value such as a mask, mostly detached in training: few models learn such values."""
         differentiable = self.mode == "training" and self.is_float(name)
@@ -89,6 +95,10 @@ class Builder:
 
     def is_float(self, name: str) -> bool:
         return category(self.dtype_of(name)) == 2
+
+    def float_dtype(self) -> str:
+        """The dtype of the first floating input, of a reopened case too."""
+        return next((item.dtype for item in self.inputs if category(item.dtype) == 2), "float32")
 
     def list_floats(self, *, parameters: bool = False) -> list[str]:
         """The floating inputs and results that have an axis."""

@@ -43,6 +43,19 @@ def add_calls(case: Case, c: Choices) -> Case:
     return called if called.calls and is_valid(called) else case
 
 
+def add_sizes(case: Case, c: Choices) -> Case:
+    """The case with one or two later calls in which sizes differ, or unchanged if no drawn call is valid."""
+    base = replace(case, contracts=(), dynamic=False)
+
+    def add_call(called: Case) -> Case:
+        return replace(called, calls=(*called.calls, LaterCall(sizes=_draw_sizes(base, c), values="other")))
+
+    called = base
+    for _ in range(c.draw({1: 3.0, 2: 1.0})):
+        called = draw_valid(called, add_call, _TRIES)
+    return called if all(call.sizes for call in called.calls) and is_valid(called) else case
+
+
 def _draw_call(case: Case, c: Choices, step: str) -> LaterCall:
     call = LaterCall()
     for _ in range(c.draw(_DIFFERENCES)):

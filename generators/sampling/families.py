@@ -21,6 +21,8 @@ class Family:
     write: FamilyWriter | None = None
     """Writes the whole program, in place of the generator. `Builder.dims` has B, H, S, T, D and V; it may change or add
     dimensions."""
+    portable: float = 0.0
+    """The weight for compilers of inference programs, if it is another."""
 
 
 _SCALED_SCORES: Preferences = {"scale.place": "scores", "scale.divide": "mul"}
@@ -76,7 +78,10 @@ FAMILIES: Mapping[str, Family] = {
     # Softmax in float32, the product with the values in half precision.
     "float_softmax": Family(5.0, {**_FLOAT, "order": "bshd", "scale.divide": "div", "mask.kind": "none"}),
     # F.scaled_dot_product_attention.
-    "fused": Family(5.0, {"fused": "sdpa"}),
+    "fused": Family(5.0, {"fused": "sdpa"}, portable=15.0),
+    # Its mask has any shape that broadcasts; `sample` draws these two for compilers of inference programs alone.
+    "fused_causal": Family(0.0, {"fused": "sdpa", "sdpa.mask": "causal"}, portable=6.0),
+    "fused_masked": Family(0.0, {"fused": "sdpa", "sdpa.mask": "mask", "mask.shape": "any"}, portable=10.0),
     # GPT-2: scores divided by a tensor, `where` with the lowest number under a causal buffer, keys and values returned.
     "gpt2": Family(12.0, {**_GPT2, "returns": "keys"}),
     # GPT-2 with an attention mask: `where` under a causal buffer, then a mask added.

@@ -58,7 +58,7 @@ def _insert(case: Case, c: Choices, kind: str) -> Case:
     floats = b.list_floats()
     require(bool(floats), "there is nothing to compute with")
     value = c.pick(floats)
-    made = _apply(b, c, OPS[kind], value, floats)
+    made = apply(b, c, OPS[kind], value, floats)
     later, returns = case.ops[place:], [*case.returns]
     is_alike = b.types[made].sizes(b.dims) == b.types[value].sizes(b.dims) and b.dtype_of(made) == b.dtype_of(value)
     if is_alike and c.chance(_READ_SHARE):
@@ -71,7 +71,7 @@ def _insert(case: Case, c: Choices, kind: str) -> Case:
     return changed
 
 
-def _apply(b: Builder, c: Choices, spec: OpSpec, value: str, others: Sequence[str]) -> str:
+def apply(b: Builder, c: Choices, spec: OpSpec, value: str, others: Sequence[str]) -> str:
     """Adds the operation with the first arguments and attributes that it takes. Raises CaseError."""
     n_inputs, n_ops = len(b.inputs), len(b.ops)
     for _ in range(_TRIES):
@@ -99,9 +99,7 @@ def _apply(b: Builder, c: Choices, spec: OpSpec, value: str, others: Sequence[st
                 index, source = (b.types[name].sizes(b.dims) for name in args[1:])
                 require(index == source, "its gradient needs a source of the index's shape")
             return made
-        for name in [*(item.name for item in b.inputs[n_inputs:]), *(op.name for op in b.ops[n_ops:])]:
-            del b.types[name]
-        del b.inputs[n_inputs:], b.ops[n_ops:]
+        b.undo(n_inputs, n_ops)
     raise CaseError(f"no arguments found for {spec.kind}")
 
 

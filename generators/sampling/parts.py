@@ -1,11 +1,12 @@
 """Draws programs that have a given part: an operation, a region, a change, or arithmetic on integers."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.changes import KINDS, list_changes
+from generators.program.portability import OBSTACLES, TAKEN_REGIONS, find_obstacle
 from generators.program.regions import REGIONS
 from generators.sampling.calls import add_calls
 from generators.sampling.changes import add_changes, add_layers
@@ -32,15 +33,23 @@ _TRIES = 500  # draws of a program, 7 ms each
 
 
 class WithParts:
-    """Draws programs that have one of these parts at least. Raises `UserError` for a part that no program has."""
+    """Draws programs that have one of these parts at least. Raises `UserError` for a part that no program has.
 
-    def __init__(self, parts: Sequence[str]) -> None:
+    abilities: those of a compiler of inference programs, if the programs are for one (`portability.py`)
+    """
+
+    def __init__(self, parts: Sequence[str], abilities: Collection[str] | None = None) -> None:
         for part in parts:
             if part not in _PARTS:
                 near = get_close_matches(part, sorted(_PARTS), 3)
                 hint = f"did you mean {' or '.join(near)}?" if near else "docs/cases.md lists regions and changes"
                 raise UserError(f"--draw {part}: no drawn program has such an operation, region or change; {hint}")
-        self._parts = tuple(name for part in parts for name in _GROUPS.get(part, (part,)))
+            obstacles = [_find_obstacle_of(name, abilities) for name in _GROUPS.get(part, (part,))]
+            if all(obstacles):
+                raise UserError(f"--draw {part}: these subjects take no case with it: {OBSTACLES[obstacles[0]].words}")
+        named = [name for part in parts for name in _GROUPS.get(part, (part,))]
+        self._parts = tuple(name for name in named if not _find_obstacle_of(name, abilities))
+        self._abilities = abilities
 
     def sample(self, seed: int, index: int, **form: object) -> Case:
         """Case number `index` of the seed. `form` are options of `generators.sampling.sample.sample`."""
@@ -48,10 +57,20 @@ class WithParts:
         part = c.pick(self._parts)
         for attempt in range(_TRIES):
             family = _FAMILIES.get(part, "")
-            case = sample(seed, index + attempt * _NEXT, family=family, **form)  # type: ignore[arg-type] # as `sample`
-            if (changed := _add(part, case, c)) is not None:
+            number = index + attempt * _NEXT
+            case = sample(seed, number, family=family, abilities=self._abilities, **form)  # type: ignore[arg-type]
+            changed = _add(part, case, c)
+            if changed is not None and (self._abilities is None or not find_obstacle(changed, self._abilities)):
                 return changed
         return case
+
+
+def _find_obstacle_of(part: str, abilities: Collection[str] | None) -> str:
+    """The obstacle that every program with this part meets for a compiler with these abilities; "" without any."""
+    met = {"strides": part == "as_strided", "regions": part in {*REGIONS} - TAKEN_REGIONS, "changes": part in KINDS}
+    met["flex"] = part == "flex_attention"
+    found = next((name for name, is_met in met.items() if is_met), "")
+    return found if abilities is not None and found and OBSTACLES[found].ability not in abilities else ""
 
 
 def list_parts(case: Case) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """A random case from a seed and an index: a bare attention, or a whole module around an attention."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,16 +9,18 @@ from functools import partial
 from generators.errors import CaseError
 from generators.program.attention_stub import AttentionCall, emit_attention_stub, list_calls
 from generators.program.case import Case
+from generators.program.portability import TAKEN_REGIONS, find_obstacle
 from generators.program.type_check import is_valid
 from generators.program.writes import is_written
 from generators.sampling.attention import attend
 from generators.sampling.blocks import block_module
 from generators.sampling.builder import Builder
-from generators.sampling.calls import add_calls
+from generators.sampling.calls import add_calls, add_sizes
 from generators.sampling.changes import add_changes
 from generators.sampling.choices import Choices
 from generators.sampling.dropout import show_dropouts
 from generators.sampling.families import FAMILIES, Family
+from generators.sampling.forms import add_forms
 from generators.sampling.heads import draw_qkv, merge_heads, restore_axes
 from generators.sampling.integers import add_integers
 from generators.sampling.operations import add_operations
@@ -60,6 +62,18 @@ def draw_dims(c: Choices) -> dict[str, int]:
         common = min(common, 8) if {"B", "H"} & set(names) else common
         dims.update(dict.fromkeys(names, common))
     dims["V"] = dims["D"] if c.chance(0.85) else c.draw(_HEAD_DIM)
+    return dims
+
+
+def draw_coinciding_dims(c: Choices) -> dict[str, int]:
+    """Dimensions as in `draw_dims`, with two of any kind equal in most, and more sizes of 0 and 1."""
+    dims = draw_dims(c)
+    if c.chance(0.6):
+        one = c.pick("BHSTDV")
+        other = c.pick([name for name in "BHSTDV" if name != one])
+        dims[other] = dims[one] = min(dims[one], 8 if {one, other} & {"B", "H"} else dims[one])
+    if c.chance(0.2):
+        dims[c.pick("BHSTDV")] = c.draw({1: 5.0, 0: 1.0})
     return dims
 
 
@@ -119,6 +133,11 @@ REGIONS_SHARE = 0.08  # the share of cases with regions
 CHANGED_SHARE = 0.5  # the share of cases with several calls whose module changes between them
 CHANGED_BEFORE_SHARE = 0.01  # the share of cases with a single call whose module changes before it
 WRITES_SHARE = 0.06  # the share of cases that get in-place writes
+ALONE_SHARE = 0.6  # the share of portable cases whose forms have the arguments in place of the case's operations
+FORMS_SHARE = 0.85  # the share of other portable cases that get forms around their attention
+PORTABLE_REGIONS_SHARE = 0.02
+SIZES_SHARE = 0.15  # the share of portable cases whose later calls have other sizes, for compilers that take these
+_PORTABLE_DTYPES = {"float32": 8.0, "float16": 1.0, "bfloat16": 1.0}
 _DTYPES = {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5}
 _FORMS = 200  # how often dtype, sizes and options are drawn for a program, 50 us each
 _ATTEMPTS = 60  # how many programs are written, 2 ms each, before the limits are ignored
@@ -147,13 +166,23 @@ def sample(
     dtype: str = "",
     mode: str = "",
     device: str = "cpu",
+    abilities: Collection[str] | None = None,
 ) -> Case:
     """Case number `index` of the campaign with this seed: the same on every machine.
 
     With `attention_only` the case is a bare attention that a call of a kernel can replace. Its sizes lie around the
     edges of tiles, and soft caps, windows, ALiBi and sinks are more frequent. It is within `limits`, unless
     `_ATTEMPTS` programs find no such case. An empty `family`, `dtype` or `mode` is drawn.
+
+    With `abilities`, those of a compiler of inference programs, the case is one without `find_obstacle`, and mostly has
+    forms that such compilers get wrong (`generators/sampling/forms.py`).
     """
+    if abilities is not None:
+        drawn = (
+            _sample_portable(f"{seed}:{index}:portable:{n}", abilities, family=family, dtype=dtype, device=device)
+            for n in itertools.count()
+        )
+        return next(case for case in drawn if not find_obstacle(case, abilities))
     if attention_only:
         all_limits = itertools.chain(itertools.repeat(limits, _ATTEMPTS), itertools.repeat(NO_LIMITS))
         cases = (_for_kernels(f"{seed}:{index}:contracted:{n}", within) for n, within in enumerate(all_limits))
@@ -192,6 +221,26 @@ def _sample_module(seed: int, index: int, *, family: str, dtype: str, mode: str,
             return drawn(*_choices(seed, index), sizes={empty.draw(_EMPTY): 0})
     case = drawn(*_choices(seed, index))
     return add_calls(case, calls) if is_written(case) and calls.chance(WRITTEN_CALLED_SHARE) else case
+
+
+def _sample_portable(seed: str, abilities: Collection[str], *, family: str, dtype: str, device: str) -> Case:
+    c = Choices(seed)
+    family = family or c.draw({name: one.portable or one.weight for name, one in FAMILIES.items()})
+    dtype, sizes, rare = dtype or c.draw(_PORTABLE_DTYPES), draw_coinciding_dims(c), Choices(f"{seed}:extras")
+    try:
+        case = draw(c, rare, family=family, dtype=dtype, mode="inference", sizes=sizes, device=device)
+    except CaseError:  # a program that can't have a size of 0
+        case = draw(c, rare, family=family, dtype=dtype, mode="inference", device=device)
+    if find_obstacle(case, abilities):
+        return case
+    is_alone = c.chance(ALONE_SHARE)
+    if is_alone or c.chance(FORMS_SHARE):
+        case = add_forms(replace(case, dynamic=False), c, alone=is_alone)
+    if c.chance(PORTABLE_REGIONS_SHARE):
+        case = add_regions(case, c, sorted(TAKEN_REGIONS))
+    if "dynamic" in abilities and c.chance(SIZES_SHARE):
+        case = add_sizes(case, c)
+    return case
 
 
 def _choices(seed: int, index: int) -> tuple[Choices, Choices]:

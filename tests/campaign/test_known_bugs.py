@@ -22,6 +22,7 @@ from generators.records import encode
 from tests.campaign.fakes import case
 
 TORCH = "2.13.0"
+VERSIONS = {"torch": TORCH, "openvino": "2026.4.1"}
 URL = "https://github.com/pytorch/pytorch/issues/1"
 
 
@@ -94,10 +95,10 @@ def test_an_error_beside_a_wrong_rewrite_needs_an_experiment() -> None:
 def test_what_is_expected_to_pass_or_of_another_torch_explains_nothing() -> None:
     known, one = KnownBugs(), case("relu")
     assert not known.learn(Entry(one))
-    assert not known.learn(Entry(one, expect=Expectation("pass", verdict="compile_error")), torch=TORCH)
+    assert not known.learn(Entry(one, expect=Expectation("pass", verdict="compile_error")), versions=VERSIONS)
     old = Expectation("known", URL, "<2.13", "inductor", "compile_error")
-    assert not known.learn(Entry(one, expect=old), torch=TORCH)
-    assert known.learn(Entry(one, expect=old), torch="2.12.0")
+    assert not known.learn(Entry(one, expect=old), versions=VERSIONS)
+    assert known.learn(Entry(one, expect=old), versions={"torch": "2.12.0"})
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,7 @@ def test_what_is_expected_to_pass_or_of_another_torch_explains_nothing() -> None
 def test_bugs_that_are_back_are_watched_for_and_others_explain(tmp_path: Path, status: str, explains: bool) -> None:
     example, listed = entry("relu"), entry("log")
     known = KnownBugs(ledger_with(tmp_path, status, example, listed.case.id))
-    assert [one.case.id for _, one in known.load_ledger(TORCH)] == [example.case.id] * explains
+    assert [one.case.id for _, one in known.load_ledger(VERSIONS)] == [example.case.id] * explains
     alike = entry("relu", rows=5)
     assert list_alike(known, alike) == [example.case.id] * explains
     assert explain(known, listed) == (example.case.id if explains else "bug")
@@ -114,7 +115,7 @@ def test_bugs_that_are_back_are_watched_for_and_others_explain(tmp_path: Path, s
     assert (back is None) is explains
     assert list(known.bugs) == [example.case.id] * explains
     without_example = KnownBugs(ledger_with(tmp_path, status, None, listed.case.id))
-    assert list(without_example.load_ledger(TORCH)) == []
+    assert list(without_example.load_ledger(VERSIONS)) == []
     found = without_example.find(without_example.symptom(read_recorded_result(listed), listed.case), listed.case)
     assert isinstance(found, Bug)
     assert without_example.is_back(found) is not explains
@@ -125,7 +126,7 @@ def test_a_bug_without_an_example_is_found_by_its_cause(tmp_path: Path, status: 
     cause = CauseKey("eager", Stage.OPERATION, "aten.bmm", MechanismKind.NOT_FINITE_IN, details(dtype="bfloat16"))
     (bug,) = ledger_with(tmp_path, status, None).bugs
     known = KnownBugs(Ledger(tmp_path / "ledger.yaml", (replace(bug, cause=cause),)))
-    assert list(known.load_ledger(TORCH)) == []
+    assert list(known.load_ledger(VERSIONS)) == []
     assert known.find_bug(replace(cause, details=())) is None
     found = known.find_bug(cause)
     assert (found is not None) is (status != "fixed 2.13.0")
@@ -133,8 +134,8 @@ def test_a_bug_without_an_example_is_found_by_its_cause(tmp_path: Path, status: 
 
 def test_a_saved_finding_of_a_bug_that_is_back_explains_nothing(tmp_path: Path) -> None:
     known = KnownBugs(ledger_with(tmp_path, "fixed 2.13.0", entry("relu")))
-    list(known.load_ledger(TORCH))
-    assert not known.learn(entry("relu"), torch=TORCH)
+    list(known.load_ledger(VERSIONS))
+    assert not known.learn(entry("relu"), versions=VERSIONS)
 
 
 def test_what_is_measured_of_a_cause_explains_where_its_example_says_less(tmp_path: Path) -> None:
@@ -142,7 +143,7 @@ def test_what_is_measured_of_a_cause_explains_where_its_example_says_less(tmp_pa
     seen = masked("all 1", "one 0 in 1", rows=5)
     for right, explains in (((), False), ((("attn_mask", ("all 1", "one 0 in 1")),), True)):
         known = KnownBugs(ledger_with(tmp_path, "new", masked("all 1"), right=right))
-        list(known.load_ledger(TORCH))
+        list(known.load_ledger(VERSIONS))
         assert bool(explain(known, seen, minimal=False)) is explains
 
 
@@ -155,7 +156,7 @@ def test_a_bug_is_shown_by_its_smallest_example_for_the_torch_and_device(tmp_pat
         expect = Expectation("known", "", versions[name], "inductor", "compile_error", expected[name])
         write(Entry(case(*kinds), expect=expect), tmp_path / f"{name}.case.yaml")
     known = KnownBugs(Ledger(tmp_path / "ledger.yaml", (replace(bug, cases=tuple(f"{n}.case.yaml" for n in cases)),)))
-    list(known.load_ledger(TORCH))
+    list(known.load_ledger(VERSIONS))
     met = known.meet(case("exp").id, "failing", "cpu")
     assert met is not None and (met.case, met.example) == ("failing", case("exp", "relu", "exp").id)
     assert known.meet(case("exp", "relu").id, "failing", "cpu") is None

@@ -173,7 +173,7 @@ def test_what_looks_known_waits_and_is_counted_as_not_examined(tmp_path: Path) -
     given = options(tmp_path, ledger=ledger_of(tmp_path, f"reported {URL}"))
     given.out.mkdir()
     results, known = Results(given.out), KnownBugs(given.ledger)
-    list(known.load_ledger("2.13.0"))
+    list(known.load_ledger({"torch": "2.13.0"}))
     queue = SuspicionQueue(results, known)
     failed = SubjectResult("passes", Verdict.WRONG_RESULT, applied_rewrites=("_sfdp_pattern_5_inference",))
     cases = [(case("softmax", rows=rows), failed) for rows in (5, 6)] + [(case("relu"), failed)]

@@ -12,8 +12,11 @@ from fuzz.campaign.crew import CampaignEvaluator
 from fuzz.campaign.options import Budget
 from fuzz.campaign.schedule import CaseNumbers, Schedule, choose_subjects
 from fuzz.campaign.session import run_campaign
+from fuzz.subjects import find_abilities
 from generators.errors import UserError
+from generators.program.portability import find_obstacle
 from generators.sampling.neighbours import Neighbourhood
+from generators.sampling.sample import sample
 from tests.campaign.fakes import case, options, sampler, setup
 from tests.campaign.test_campaign import WRONG, events, found
 
@@ -53,6 +56,18 @@ def test_cheap_subjects_find_the_first_bug_before_anything_compiles() -> None:
     assert schedule.subjects_for(case("exp"))[1] == "aot_eager"
     schedule.has_shown = True
     assert schedule.subjects_for(case("exp"))[1] == "inductor"
+
+
+def test_a_compiler_of_inference_programs_gets_what_it_promises_to_take() -> None:
+    plain, trained = case("exp"), replace(case("exp"), mode="training")
+    written = next(one for index in range(200) if find_obstacle(one := sample(1, index, mode="inference")) == "writes")
+    mixed, alone = Schedule(("passes", "openvino")), Schedule(("openvino", "onnxruntime"))
+    assert mixed.subjects_for(plain) == ("passes", "openvino")
+    assert {mixed.subjects_for(trained), mixed.subjects_for(written)} == {("passes",)}
+    assert alone.subjects_for(plain) == ("openvino", "onnxruntime")
+    assert alone.subjects_for(written) == ("openvino",)
+    assert find_abilities(["openvino", "onnxruntime"]) == frozenset({"inference", "dynamic"})
+    assert find_abilities(["openvino", "passes"]) is find_abilities([]) is None
 
 
 def test_exported_programs_are_for_inference() -> None:

@@ -19,12 +19,14 @@ from corpus.entry import (
     load,
     load_all,
     load_directory,
+    loads,
     record_seen,
     save,
     write,
 )
 from corpus.ledger import Ledger
 from corpus.ledger import save as save_ledger
+from corpus.versions import sort_versions, spell_versions
 from fuzz.campaign.session import _enter_directory
 from fuzz.run_store import RESULTS_FILE, Results
 from generators.errors import CaseError, UserError, UserErrors
@@ -70,9 +72,9 @@ def test_the_name_says_verdict_and_case() -> None:
 def test_what_was_found_is_expected_again_in_its_version_only() -> None:
     expectation = Entry(CASE, found=replace(FOUND, torch="2.13.0+cpu")).expectation
     assert (expectation.status, expectation.verdict, expectation.subject) == ("known", "wrong_result", "inductor")
-    assert expectation.holds_for("2.13.0")
-    assert expectation.holds_for("2.13.0+cu130")
-    assert not expectation.holds_for("2.14.0")
+    assert expectation.holds_for({"torch": "2.13.0"})
+    assert expectation.holds_for({"torch": "2.13.0+cu130"})
+    assert not expectation.holds_for({"torch": "2.14.0"})
     assert Entry(CASE).expectation == Expectation("pass")
 
 
@@ -81,7 +83,28 @@ def test_what_was_found_is_expected_again_in_its_version_only() -> None:
     [("2.10.0", False), ("2.11.0", True), ("2.13.0+cpu", True), ("2.14.0.dev20260327+cu126", True), ("2.15.0", False)],
 )
 def test_the_versions_of_a_known_bug(torch: str, holds: bool) -> None:
-    assert KNOWN.holds_for(torch) is holds
+    assert KNOWN.holds_for({"torch": torch}) is holds
+
+
+def test_what_was_found_under_another_compiler_is_expected_in_the_versions_of_its_runtime() -> None:
+    runtime = {"openvino": "2026.4.1", "numpy": "2.3.0"}
+    entry = loads(dumps(Entry(CASE, found=replace(FOUND, subject="openvino", versions=runtime))))
+    assert entry.package == "openvino"
+    assert entry.spell_version({"torch": "2.13.0", **runtime}) == "openvino 2026.4.1"
+    assert entry.expectation.holds_for({"torch": "2.15.0", **runtime})
+    assert not entry.expectation.holds_for({"torch": "2.13.0", "openvino": "2025.4.0"})
+    assert not entry.expectation.holds_for({"torch": "2.13.0"})
+    # A bug of the exporter is one of torch, whatever runs the model.
+    of_torch = replace(entry, expect=Expectation("known", versions="torch<2.15", subject="onnxruntime"))
+    assert of_torch.spell_version({"torch": "2.13.0+cpu", **runtime}) == "2.13.0"
+    assert of_torch.expectation.holds_for({"torch": "2.13.0"})
+
+
+def test_versions_are_sorted_by_package_and_number() -> None:
+    given = ["openvino 2026.4.1", "2.9.0", "openvino 2025.10.0", "openvino 2025.4.0", "2.13.0", "2.9.0"]
+    found = ["2.9.0", "2.13.0", "openvino 2025.4.0", "openvino 2025.10.0", "openvino 2026.4.1"]
+    assert sort_versions(given) == found
+    assert spell_versions(found) == "torch 2.9.0, 2.13.0, openvino 2025.4.0, 2025.10.0, 2026.4.1"
 
 
 def test_a_directory_is_searched_whole(tmp_path: Path) -> None:

@@ -14,7 +14,14 @@ FakePython = Callable[..., Path]
 def fake_python(tmp_path: Path) -> FakePython:
     """Makes an interpreter, for `--python`, that runs no worker but answers as one."""
 
-    def make(verdict: str, *, torch: str = "2.13.0", unusable: str = "", rejected: str | None = None) -> Path:
+    def make(
+        verdict: str,
+        *,
+        torch: str = "2.13.0",
+        openvino: str = "2026.4.1",
+        unusable: str = "",
+        rejected: str | None = None,
+    ) -> Path:
         script = tmp_path / "fake-python"
         script.write_text(
             textwrap.dedent(f"""\
@@ -28,7 +35,7 @@ def fake_python(tmp_path: Path) -> FakePython:
                 say(kind="unusable", reason={unusable!r})
                 sys.exit(2)
             say(kind="hello", torch={torch!r}, python="3.11", device="cpu", cxx="g++", pid=1, seconds=0.1,
-                subjects=["inductor", "passes"])
+                subjects=["inductor", "passes", "openvino"], versions=dict(openvino={openvino!r}))
             for line in sys.stdin:
                 check = json.loads(line)
                 if check["kind"] == "exit":

@@ -216,6 +216,28 @@ def test_expectations(
     assert reason in result.stdout.str()
 
 
+OF_OPENVINO = Expectation("known", versions="openvino>=2026", subject="openvino", verdict="wrong_result")
+
+
+@pytest.mark.worker
+@pytest.mark.parametrize(
+    ("openvino", "verdict", "outcome", "reason"),
+    [
+        ("2026.4.1", "wrong_result", "xfailed", "the recorded bug"),
+        ("2026.4.1", "ok", "failed", "in openvino 2026.4.1: openvino: ok"),
+        ("2025.4.0", "ok", "passed", ""),
+        ("2025.4.0", "wrong_result", "failed", "not expected in openvino 2025.4.0"),
+    ],
+)
+def test_a_bug_of_another_compiler_is_expected_in_the_versions_of_its_runtime(
+    pytester: pytest.Pytester, fake_python: FakePython, openvino: str, verdict: str, outcome: str, reason: str
+) -> None:
+    save(Entry(CASE, expect=OF_OPENVINO), pytester.path)
+    result = run_pytest(pytester, fake_python(verdict, openvino=openvino))
+    result.assert_outcomes(**{outcome: 1})
+    assert reason in result.stdout.str()
+
+
 @pytest.mark.worker
 def test_a_known_bug_fails_like_any_other_with_runxfail(pytester: pytest.Pytester, fake_python: FakePython) -> None:
     save(Entry(CASE, expect=KNOWN), pytester.path)
@@ -270,7 +292,7 @@ def test_one_case_is_one_test_under_the_subjects_asked_for(pytester: pytest.Pyte
     result.stdout.fnmatch_lines([f"PASSED {path.name}::passes,inductor"])
     result = run_pytest(pytester, fake_python("ok"), "--case-subject", "magic")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["unknown subject 'magic'; there are inductor, passes"])
+    result.stdout.fnmatch_lines(["unknown subject 'magic'; there are inductor, passes, openvino"])
 
 
 @pytest.mark.worker

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from corpus import ledger
-from corpus.entry import Entry, Found
+from corpus.causes import Project, find_project
+from corpus.entry import Entry, Expectation, Found
 from fuzz.ask.worker_config import ROOT
 from fuzz.commands import REPORTS
+from fuzz.compilers.table import COMPILERS
 from fuzz.events import CampaignEnded, CampaignStarted, CaseJudged, Event, WorkerDied
 from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult, Verdict
 from fuzz.protocol.failures import Process, Raised
@@ -25,7 +27,7 @@ from tests.command import run_command
 from tests.triage.conftest import NUMBERS
 from triage.bugs import PAGE, renew_reports
 from triage.bugs import make_page as make_page_of_bugs
-from triage.listed import list_bugs
+from triage.listed import ListedBug, list_bugs
 from triage.page import make_page
 
 HOSTILE = "</code></pre><script>alert('x')</script>"
@@ -246,6 +248,32 @@ LISTED = list_bugs(LEDGER)
 
 def test_the_committed_page_is_what_the_command_makes() -> None:
     assert PAGE.read_text() == make_page_of_bugs(LISTED, [bug for bug in LEDGER.bugs if not bug.cases])
+
+
+def test_each_project_has_its_section_with_its_own_versions(tmp_path: Path, case: Case) -> None:
+    (bug,) = ledger.load(listing(case, "new", tmp_path)).bugs
+    seen = {"openvino 2025.4.0": "ok", "openvino 2026.4.1": "wrong_result", "2.13.0": "wrong_result"}
+    expect = Expectation("known", versions="openvino>=2026", subject="openvino", verdict="wrong_result")
+    entry = Entry(case, expect=expect, seen=seen)
+    cause = replace(bug.cause, who="openvino")
+    listed = ListedBug(replace(bug, cause=cause), {tmp_path / "one.case.yaml": entry}, "openvino 2026.4.1")
+    text = make_page_of_bugs([*LISTED, listed])
+    of_torch, _, rest = text.partition("## OpenVINO\n")
+    assert "| OpenVINO | 1 | 0 | 0 |" in of_torch
+    assert "Versions tried on CPUs: openvino 2025.4.0, 2026.4.1.\n\n### Live in openvino 2026.4.1\n" in rest
+    assert "| bug | shows | openvino | device |" in rest
+    assert "| silent | 2026.4.1 | CPU |" in rest
+    assert of_torch.count("openvino") == 0
+
+
+def test_projects_are_those_of_the_compilers() -> None:
+    assert {row.project for row in COMPILERS.values()} <= {*Project}
+    foreign = {name: row for name, row in COMPILERS.items() if row.is_foreign}
+    assert {name: find_project(name) for name in foreign} == {
+        name: Project(row.project) for name, row in foreign.items()
+    }
+    assert all(find_project(row.project).package == row.packages[0].name for row in foreign.values())
+    assert find_project("inductor") is find_project("package.module:function") is Project.PYTORCH
 
 
 def test_the_committed_reports_have_the_rows_that_the_ledger_gives() -> None:

@@ -11,6 +11,7 @@ from corpus import entry as corpus_entry
 from corpus.causes import COMPILER_LABELS, CauseKey, Part, name_part
 from corpus.entry import CASE_SUFFIX
 from corpus.ledger import Bug, Ledger, check_writable, save
+from corpus.versions import sort_versions, spell_versions, split_version
 from fuzz.bug_identity import measured_rewrite
 from fuzz.commands import reproduce_lines
 from fuzz.durations import format_count
@@ -51,8 +52,9 @@ class Cluster:
     @property
     def back_in(self) -> str:
         """The first version in which the bug was met although it is fixed there; "" if none."""
-        met_in = sorted({version for finding in self.findings for version in finding.versions})
-        return next((version for version in met_in if self.bug and self.bug.status.is_back_in(version)), "")
+        met_in = sort_versions(version for finding in self.findings for version in finding.versions)
+        back = (one for one in met_in if self.bug and self.bug.status.is_back_in(dict([split_version(one)])))
+        return next(back, "")
 
     @property
     def is_news(self) -> bool:
@@ -156,14 +158,15 @@ def _cluster(group: list[Attributed], bug: Bug | None, ledger: Ledger) -> Cluste
     entry = bug or Bug("", _title(keys[0]), cause=keys[0], decided_by=decided_by)
     seen: list[Finding | Bug] = [entry, *findings]
     days = sorted(filter(None, (day for one in seen for day in (one.first_seen, one.last_seen))))
-    versions = {version for finding in findings for version in finding.versions}.union(entry.versions)
+    met = {version for finding in findings for version in finding.versions}
+    versions = entry.versions + tuple(one for one in met if split_version(one)[0] == entry.project.package)
     updated = replace(
         entry,
         also=(*entry.also, *(key for key in keys if key != entry.cause)),
         findings=tuple(sorted({*entry.findings, *(finding.id for finding in findings)})),
         first_seen=days[0] if days else "",
         last_seen=days[-1] if days else "",
-        versions=tuple(corpus_entry.sort_versions(versions)),
+        versions=tuple(sort_versions(versions)),
     )
     return Cluster(tuple(members), bug, updated)
 
@@ -205,7 +208,7 @@ def _lines(number: int, one: Cluster, worker: str) -> list[str]:
     bug = one.updated
     cause = f"not known: {why}" if one.is_open else str(bug.cause)
     days = " to ".join(dict.fromkeys(filter(None, (bug.first_seen, bug.last_seen))))
-    versions = f"torch {', '.join(bug.versions)}" if bug.versions else ""
+    versions = spell_versions(bug.versions)
     met = f"met {sum(finding.met for finding in one.findings)}x"
     seen = ", ".join(filter(None, [format_count(len(bug.findings), "finding"), met, days, versions]))
     example = one.example

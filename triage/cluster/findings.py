@@ -4,7 +4,7 @@ Each cause is stored in the run directory as soon as it is found.
 """
 
 import sys
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -12,8 +12,9 @@ from pathlib import Path
 
 from corpus import entry as corpus_entry
 from corpus.causes import CauseKey, MechanismKind, Stage, details
-from corpus.entry import CASE_SUFFIX, Entry
+from corpus.entry import CASE_SUFFIX, Entry, Found
 from corpus.ledger import Ledger
+from corpus.versions import TORCH, spell_version
 from fuzz.ask.evaluator import open_evaluator
 from fuzz.ask.question import AnswerCache, Asker
 from fuzz.ask.transport import CompilersOff
@@ -28,7 +29,7 @@ from fuzz.commands import require_allowed
 from fuzz.protocol import EAGER, Verdict
 from fuzz.run_store import RESULTS_FILE, FindingRow
 from fuzz.run_summary import RunSummary
-from fuzz.subjects import compiler_of, is_user_function
+from fuzz.subjects import compiler_of, is_user_function, list_packages
 from fuzz.versions import public_version
 from generators.errors import UserError
 from triage import script_runs
@@ -80,9 +81,10 @@ def read_row(row: FindingRow, run: Path, torch: str) -> Finding:
     """The finding in a row of a run's store; `torch`: the last version of the run."""
     if row.kind == "new" and row.entry.found is not None:
         torch = row.entry.found.torch or torch
+    runtimes = row.entry.found.versions if row.entry.found else {}
     first = row.first_seen if row.kind == "new" else row.last_seen  # known findings are stored when a session starts
     days, was_known = (_day(first), _day(row.last_seen)), row.kind == "known"
-    return Finding(row.entry, Path(row.file), run, row.count, *days, _versions(torch), was_known)
+    return Finding(row.entry, Path(row.file), run, row.count, *days, _versions(torch, runtimes), was_known)
 
 
 def _read_findings(path: Path) -> Iterator[Finding]:
@@ -100,8 +102,8 @@ def _read_findings(path: Path) -> Iterator[Finding]:
         if file == path and entry.expectation.status != "known":
             raise UserError(f"{path}: no finding, since its case is expected to pass; fuzz.shrink stores what it shows")
         if entry.expectation.status == "known":
-            day, torch = (entry.found.date[:10], entry.found.torch) if entry.found else ("", "")
-            yield Finding(entry, file, None, 1, day, day, _versions(torch))
+            found = entry.found or Found("", "")
+            yield Finding(entry, file, None, 1, *(found.date[:10],) * 2, _versions(found.torch, found.versions))
 
 
 def _join(one: Finding, other: Finding) -> Finding:
@@ -113,8 +115,9 @@ def _join(one: Finding, other: Finding) -> Finding:
     return replace(kept, met=met, first_seen=first, last_seen=last, versions=one.versions | other.versions)
 
 
-def _versions(torch: str) -> frozenset[str]:
-    return frozenset([public_version(torch)] if torch else [])
+def _versions(torch: str, runtimes: Mapping[str, str]) -> frozenset[str]:
+    told = {TORCH: public_version(torch), **runtimes} if torch else runtimes
+    return frozenset(spell_version(*one) for one in told.items())
 
 
 def _day(seconds: float) -> str:
@@ -151,8 +154,9 @@ def attribute_findings(
     """
     if not findings:
         return
-    torch = script_runs.version("torch", config.python)
-    paths = [cause_path(one.run or LOOSE, one.entry, torch, device or one.entry.device) for one in findings]
+    packages = dict.fromkeys((TORCH, *(name for one in findings for name in list_packages(one.entry.subject)[:1])))
+    versions = {name: script_runs.version(name, config.python) for name in packages}
+    paths = [cause_path(one.run or LOOSE, one.entry, versions, device or one.entry.device) for one in findings]
     missing = [path for path in paths if read_cause(path) is None]
     with attributor(config, device) as worker:
         for finding, path in zip(findings, paths, strict=True):

@@ -12,6 +12,7 @@ from corpus.entry import Entry, Expectation, load, write
 from corpus.files import replace_file, require_writable
 from corpus.ledger import Bug, Ledger
 from corpus.value_files import list_files
+from corpus.versions import TORCH
 from fuzz.ask.evaluator import open_evaluator
 from fuzz.ask.question import AnswerCache, Asker, Question
 from fuzz.ask.worker_config import ROOT, WorkerConfig
@@ -350,7 +351,9 @@ def _explain(
 def _record(entry: Entry, ablation: Ablation) -> Entry:
     """The entry with the verdicts of all versions of torch that judged it, and as it fails in this one."""
     result, found = ablation.result, entry.found
-    seen = dict(entry.seen) | ({public_version(found.torch): found.verdict} if found else {})
-    seen[public_version(ablation.hello.torch)] = spell_verdict(result)
-    expect = Expectation("known", subject=result.subject, verdict=result.verdict, device=ablation.hello.device)
+    told = {TORCH: found.torch, **found.versions} if found else {}
+    seen = dict(entry.seen) | ({entry.spell_version(told): found.verdict} if found else {})
+    seen[entry.spell_version(ablation.hello.packages)] = spell_verdict(result)
+    versions, device = entry.expectation.versions, ablation.hello.device
+    expect = Expectation("known", "", versions, subject=result.subject, verdict=result.verdict, device=device)
     return replace(entry, expect=expect, found=None, seen=seen)

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from corpus.causes import CauseKey, Stage
-from corpus.entry import Entry, sort_versions
+from corpus.entry import Entry
 from corpus.fault import FaultyLine
 from corpus.ledger import Bug
 from corpus.upstream import Issue
+from corpus.versions import sort_versions
 from fuzz.protocol import Verdict
 from fuzz.subjects import get_spec
 from fuzz.versions import list_failing, read_verdicts

@@ -4,9 +4,10 @@ import functools
 
 from . import calls, codegen, graphs, sharding
 from .attention import OPERATIONS, RELUS, REPLACEMENTS, Change
+from .compilers import COMPILER_DEFECTS
 from .structures import STRUCTURES
 
-__all__ = ("FUNCTIONS", "OF_MEMORY", "OPERATIONS", "RELUS", "REPLACEMENTS", "STRUCTURES", "Change")
+__all__ = ("COMPILER_DEFECTS", "FUNCTIONS", "OF_MEMORY", "OPERATIONS", "RELUS", "REPLACEMENTS", "STRUCTURES", "Change")
 
 _LOWERINGS = ("torch._inductor.lowering", "lowerings")
 _SIZES = ("torch._dynamo.guards", "convert_to_concrete_values")

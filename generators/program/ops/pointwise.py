@@ -213,7 +213,7 @@ OPS = [
         for kind, sign in _COMPARE.items()
     ),
     *(
-        OpSpec(kind, broadcast, is_bool, "bool", f"{{0}} {sign} {{right}}", _LOGIC, arity=(1, 2))
+        OpSpec(kind, broadcast, promote_all, "integral", f"{{0}} {sign} {{right}}", _LOGIC, arity=(1, 2))
         for kind, sign in (("logical_and", "&"), ("logical_or", "|"), ("logical_xor", "^"))
     ),
     *(
@@ -247,7 +247,11 @@ OPS = [
         OpSpec(kind, broadcast, promote_all, "float", call_text("torch"), {"value": _OTHER}, arity=(3, 3))
         for kind in ("addcmul", "addcdiv")
     ),
-    OpSpec("logical_not", takes="bool", text="~{0}"),
+    *(
+        OpSpec(kind, broadcast, promote_all, "integer", f"{{0}} {sign} {{right}}", {"other": _OTHER}, arity=(1, 2))
+        for kind, sign in (("shift_left", "<<"), ("shift_right", ">>"))
+    ),
+    OpSpec("logical_not", takes="integral", text="~{0}"),
     OpSpec("neg", takes="number", text="-{0}", saves=False),
     *(OpSpec(kind, takes="float") for kind in _FLOATING),
     *(OpSpec(kind, takes="number") for kind in ("abs", "sign", "floor", "ceil", "round")),

@@ -129,6 +129,8 @@ _TAKES: Mapping[str, tuple[tuple[int, ...], str]] = {
     "float": ((2,), "needs a floating-point argument"),
     "number": ((1, 2), "takes no booleans"),
     "bool": ((0,), "needs boolean arguments"),
+    "integer": ((1,), "needs integers"),
+    "integral": ((0, 1), "needs booleans or integers"),
     "complex": ((3,), "needs a complex argument"),
 }
 """By kind of dtype: the accepted categories of dtypes, and the message for any other category."""

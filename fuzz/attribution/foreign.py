@@ -44,7 +44,7 @@ def find_foreign_cause(study: Study) -> RootCause:
     cause = RootCause(
         flip.row.who,
         Stage(flip.row.stage),
-        flip.argument or flip.row.part or operators,
+        flip.argument or flip.row.part or operators or find_wrong_operation(study),
         _how(study, operators),
         (*evidence, *([node] if operators else [])),
     )

@@ -2,62 +2,19 @@
 
 from fuzz.compilers.interface import Variation
 
-_OPTIMIZERS = (
-    "EliminateIdentity",
-    "EliminateSlice",
-    "UnsqueezeElimination",
-    "EliminateDropout",
-    "ExpandElimination",
-    "CastElimination",
-    "CastChainElimination",
-    "PreShapeNodeElimination",
-    "NoopElimination",
-    "DivMulFusion",
-    "FuseReluClip",
-    "GemmSumFusion",
-    "GemmTransposeFusion",
-    "NotWhereFusion",
-    "ConvAddFusion",
-    "ConvMulFusion",
-    "ConvBNFusion",
-    "Pad_Fusion",
-    "MatMul_BatchNormalization_Fusion",
-    "LabelEncoderFusion",
-    "CommonSubexpressionElimination",
-    "ConstantSharing",
-    "ConstantFolding",
-    "MatMulAddFusion",
-    "ReshapeFusion",
-    "GatherSliceToSplitFusion",
-    "GatherToSliceFusion",
-    "SliceConcatToSpaceToDepthFusion",
-    "GeluFusionL1",
-    "LayerNormFusionL1",
-    "GroupQueryAttentionFusion",
-    "TransposeOptimizer",
-    "GemmActivationFusion",
-    "ConvActivationFusion",
-    "ConvAddActivationFusion",
-    "GeluFusionL2",
-    "LayerNormFusionL2",
-    "SimplifiedLayerNormFusion",
-    "AttentionFusion",
-    "EmbedLayerNormFusion",
-    "SkipLayerNormFusion",
-    "BiasSkipLayerNormFusion",
-    "FastGeluFusion",
-    "QuickGeluFusion",
-    "BiasGeluFusion",
-    "BiasSoftmaxFusion",
-    "BiasDropoutFusion",
-    "SwiGluFusion",
-    "MatmulTransposeFusion",
-    "MatMulScaleFusion",
-    "MatMulActivationFusion",
-    "NchwcTransformer",
-    "NhwcTransformer",
-    "RemoveDuplicateCastTransformer",
-)
+_OPTIMIZERS = """
+    EliminateIdentity EliminateSlice UnsqueezeElimination EliminateDropout ExpandElimination CastElimination
+    CastChainElimination PreShapeNodeElimination NoopElimination DivMulFusion FuseReluClip GemmSumFusion
+    GemmTransposeFusion NotWhereFusion ConvAddFusion ConvMulFusion ConvBNFusion Pad_Fusion
+    MatMul_BatchNormalization_Fusion LabelEncoderFusion CommonSubexpressionElimination ConstantSharing
+    ConstantFolding MatMulAddFusion ReshapeFusion GatherSliceToSplitFusion GatherToSliceFusion
+    SliceConcatToSpaceToDepthFusion GeluFusionL1 LayerNormFusionL1 GroupQueryAttentionFusion TransposeOptimizer
+    GemmActivationFusion ConvActivationFusion ConvAddActivationFusion GeluFusionL2 LayerNormFusionL2
+    SimplifiedLayerNormFusion AttentionFusion EmbedLayerNormFusion SkipLayerNormFusion BiasSkipLayerNormFusion
+    FastGeluFusion QuickGeluFusion BiasGeluFusion BiasSoftmaxFusion BiasDropoutFusion SwiGluFusion
+    MatmulTransposeFusion MatMulScaleFusion MatMulActivationFusion NchwcTransformer NhwcTransformer
+    RemoveDuplicateCastTransformer
+"""
 """What applies to a model on a CPU, by the names that `disabled_optimizers` takes, in the order of
 onnxruntime/core/optimizer/graph_transformer_utils.cc: rules of level 1, then other optimizers of
 levels 1, 2 and 3. Names that a version lacks are ignored."""
@@ -79,7 +36,7 @@ VARIATIONS = (
         {"disabled": "{}"},
         "onnxruntime",
         "graph_optimisation",
-        arguments=_OPTIMIZERS,
+        arguments=tuple(_OPTIMIZERS.split()),
     ),
     _at_level("ENABLE_EXTENDED", "level_all"),
     _at_level("ENABLE_BASIC", "level_extended"),

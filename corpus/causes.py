@@ -225,7 +225,7 @@ COMPILER_LABELS = {
     "dynamo": "Dynamo",
     "aot": "AOTAutograd",
     "sharded": "DTensor",
-    **{project.value: project.label for project in Project if project is not Project.PYTORCH},
+    **{project.value: project.label for project in Project},
 }
 """The names of compilers for people, by `CauseKey.who`."""
 

@@ -72,6 +72,8 @@ def describe_stage(stage: str, subject: str = "", case: Case | None = None, *, a
     settings |= dict(case.settings) if case and spec.options else {}
     backend = get_spec(stage).sdpa
     name = f"`F.scaled_dot_product_attention` under `sdpa_kernel({backend})`" if backend else f"`{stage}`"
+    foreign = get_spec(stage).compiler
+    name = foreign.words if foreign and foreign.is_foreign else name
     words = [row.label if row else name, *(f"{keyword}={value!r}" for keyword, value in spec.keywords)]
     words += [f"torch._functorch.config.activation_memory_budget={MEMORY_BUDGET}" if spec.recomputes else ""]
     is_backend = words[0].startswith("backend=")

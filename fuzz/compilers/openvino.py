@@ -48,8 +48,9 @@ OPENVINO = Compiler(
     packages=(Package("openvino", (2025, 1), (2027,)),),
     capabilities=CompilerCapabilities(
         dynamic=True,
-        refuses=("openvino.frontend.OpConversionFailure", "openvino.frontend.NotImplementedFailure"),
-        refusals=(r"No conversion rule found for operations: ([\w.]+)",),
+        # docs.openvino.ai, "CPU Device", "Supported Model Precision": its primitives compute in these dtypes at most.
+        precisions={"int64": ("int32",), "float64": ("float32",)},
+        refusals=(r"No conversion rule found for operations: ([\w.]+)", r"Unsupported operation of type: (\w+)"),
     ),
     extra="openvino",
     variations=(*OF_DEVICE, *OF_MODEL),

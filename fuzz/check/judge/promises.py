@@ -2,28 +2,30 @@
 
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from fuzz.check.judge.case_run import CaseRun
+from fuzz.check.judge.verdict import order_dims
 from fuzz.check.run.program import Execution
 from fuzz.compilers.interface import Compiler, CompilerCapabilities
+from fuzz.protocol.failures import Refusal
 
 
-def find_unpromised(case: CaseRun, compiler: Compiler) -> str:
-    """The first property of a case that the compiler does not promise to take; "" if there is none."""
+def find_unpromised(case: CaseRun, compiler: Compiler) -> tuple[Refusal, str] | None:
+    """The first property of a case that the compiler does not promise to take; None if there is none."""
     promised, eager, program = compiler.capabilities, case.eager, case.program
     mode = "training" if case.request.training else "inference"
+    if mode not in promised.modes:
+        return (Refusal.NOT_INFERENCE, "") if case.request.training else (Refusal.NOT_TRAINING, "")
     dtypes = {str(value.dtype).removeprefix("torch.") for value in _list_given(case)}
     unknown = sorted(dtypes - {*promised.dtypes}) if promised.dtypes is not None else []
     reasons = {
-        mode: mode not in promised.modes,
         "active dropout": case.request.random and not promised.random,
         "writes that the caller sees": bool(eager.mutated) and not promised.state,
         f"inputs or parameters of {', '.join(unknown)}": bool(unknown),
         "several calls": program.is_sequence and not (promised.state or promised.dynamic),
     }
-    return next((reason for reason, applies in reasons.items() if applies), "")
+    return next(((Refusal.UNSUPPORTED, reason) for reason, applies in reasons.items() if applies), None)
 
 
 def _list_given(case: CaseRun) -> list[Tensor]:
@@ -44,6 +46,10 @@ def keep_promised(run: Execution, eager: Execution, promised: CompilerCapabiliti
 
 
 def _lay_out(value: Tensor, like: Tensor | None) -> Tensor:
-    if like is None or like.shape != value.shape or like.stride() == value.stride():
+    """`value`, with its dimensions in the order of `like` in memory."""
+    if like is None or like.shape != value.shape or order_dims(like) == order_dims(value):
         return value
-    return torch.empty_like(like, dtype=value.dtype).copy_(value)
+    order = order_dims(like)
+    order += [dim for dim in range(value.dim()) if dim not in order]
+    back = [order.index(dim) for dim in range(value.dim())]
+    return value.permute(order).contiguous().permute(back)

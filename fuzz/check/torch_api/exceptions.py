@@ -30,7 +30,12 @@ _COMPILERS = (
     "torch/_dynamo/output_graph.py",
     "torch/export/_trace.py",
 )
-_NOISE = re.compile(r"^(Set TORCH|You can suppress|The above exception|Hint:|from user code|$)")
+_NOISE = re.compile(
+    r"^(Set TORCH|You can suppress|The above exception|Hint:|from user code|"
+    # of OpenVINO, whose next lines say what failed
+    r"Exception from src/|Check 'false' failed at|FrontEnd API failed|Model wasn't fully converted|Summary:|"
+    r"While validating node|\[ \w+ \] *$|$)"
+)
 _OF_FAKE_KERNEL = re.compile(r": got (\w+)\((['\"])(.*)\2\)")
 """The exception of a fake kernel: a TorchRuntimeError has it only in its text."""
 _NOT_OF_USERS = frozenset({"torch", "triton", "sympy", "fuzz", "case", "__main__", *sys.stdlib_module_names})
@@ -134,6 +139,10 @@ def _is_refusal(error: BaseException, declared: Collection[str]) -> bool:
     return not names.isdisjoint({"NotImplementedError", *declared})
 
 
+_OPERATOR = re.compile(r"\b(?:aten|prims)\.\w+")
+"""An operator of torch in the text of a refusal."""
+
+
 def find_refused(error: BaseException, capabilities: CompilerCapabilities) -> tuple[str, str] | None:
     """The operator that a compiler does not take ("" if it names none), and what it says; None if it is no refusal."""
     if is_out_of_memory(error):
@@ -143,7 +152,10 @@ def find_refused(error: BaseException, capabilities: CompilerCapabilities) -> tu
     operator = next((one for one in named if one is not None), None)
     if operator is None and not any(_is_refusal(link, capabilities.refuses) for link in links):
         return None
-    return operator or "", line(error)
+    if not operator:
+        found = next(filter(None, (_OPERATOR.search(str(link)) for link in links)), None)
+        operator = found.group() if found else ""
+    return operator, line(error)
 
 
 class SuppressOutOfMemory(AbstractContextManager["SuppressOutOfMemory"]):

@@ -31,6 +31,7 @@ PASSES: tuple[Pass, ...] = (
     program.cut_to_inputs,
     program.bypass,
     program.share,
+    program.return_earlier,
     program.shrink_dims,
     program.drop_attributes,
     program.respell_operations,

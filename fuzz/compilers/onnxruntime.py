@@ -55,7 +55,7 @@ ONNXRUNTIME = Compiler(
     ),
     keywords={"opset": 18},
     extra="onnxruntime",
-    converter="pytorch",
+    converters={"": "onnxscript", **dict.fromkeys(("gelu", "group_norm", "rms_norm"), "pytorch")},
     variations=VARIATIONS,
     find_node=find_node,
 )

@@ -90,7 +90,7 @@ def test_a_wrong_decomposition_is_torchs(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.samples
-def test_a_swapped_attribute_of_the_onnx_model_is_the_exporters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_swapped_attribute_of_the_onnx_model_is_the_conversions(monkeypatch: pytest.MonkeyPatch) -> None:
     import onnx_ir
 
     export = torch.onnx.export
@@ -105,7 +105,7 @@ def test_a_swapped_attribute_of_the_onnx_model_is_the_exporters(monkeypatch: pyt
 
     monkeypatch.setattr(torch.onnx, "export", export_wrongly)
     cause, again = find_planted("onnxruntime")
-    assert (cause.who, cause.stage, cause.part) == ("pytorch", Stage.CONVERSION, "softmax")
+    assert (cause.who, cause.stage, cause.part) == ("onnxscript", Stage.CONVERSION, "softmax")
     assert again == [True, True]
 
 

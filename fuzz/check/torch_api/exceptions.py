@@ -148,8 +148,7 @@ def find_refused(error: BaseException, capabilities: CompilerCapabilities) -> tu
     if operator is None and not any(_is_refusal(link, capabilities.refuses) for link in links):
         return None
     if not operator:
-        named = next(filter(None, (_OPERATOR.search(str(link)) for link in links)), None)
-        operator = named.group() if named else ""
+        operator = next((found.group() for link in links if (found := _OPERATOR.search(str(link)))), "")
     return operator, line(error)
 
 

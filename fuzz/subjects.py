@@ -154,7 +154,7 @@ _ON_REQUEST: tuple[tuple[str, ...], ...] = (
     *(("aot_eager_decomp_partition", *axes) for axes in ((), ("options",), ("recomputing",))),
     (SHARDED,),
     *((backend, SHARDED) for backend in (INDUCTOR, "aot_eager")),
-    *((name,) for name, row in COMPILERS.items() if row.is_foreign),
+    *((name,) for name in COMPILERS if (name,) not in _DEFAULT),
     ("eager",),
 )
 

@@ -67,9 +67,18 @@ class Running(Observation):
 
 @dataclass(frozen=True)
 class Parted(Observation):
-    """The first watched submodule whose result is wrong; "" if all are right."""
+    """The first of several watched values that is wrong: an output of a case, or the result of a submodule."""
 
-    path: str = ""
+    path: str = ""  # of the submodule; "" if all are right
+    output: int | None = None  # its number; None for submodules, or if all are right
+
+
+@dataclass(frozen=True)
+class NodeParted(Observation):
+    """The first node of another compiler's program whose value is wrong, as `WrongNode` of fuzz/compilers."""
+
+    operators: tuple[str, ...] = ()
+    operations: tuple[str, ...] = ()
 
 
 class ProtocolError(Exception):

@@ -19,9 +19,9 @@ def _run_in_bfloat16(module: nn.Module, _inputs: tuple[Tensor, ...]) -> Call:
     def cast(value: Any, dtype: torch.dtype) -> Any:
         return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
 
-    def run(*inputs: Tensor) -> Any:
-        given = [cast(value, torch.bfloat16) for value in inputs]
-        return tree_map(lambda value: cast(value, torch.float32), narrow(*given))
+    def run(*inputs: Tensor, **named: Any) -> Any:
+        args, keywords = tree_map(lambda value: cast(value, torch.bfloat16), (inputs, named))
+        return tree_map(lambda value: cast(value, torch.float32), narrow(*args, **keywords))
 
     return run
 

@@ -100,11 +100,13 @@ def _build(name: str, spec: SubjectSpec) -> Subject:
         load = functools.partial(_load_kernel, spec.function) if spec.function else None
         return Subject(name, attention=Attention(load or functools.partial(load_sdpa, spec.sdpa)))
     if spec.compiler is not None:
-        return _of_compiler(name, spec.compiler)
+        return of_compiler(name, spec.compiler)
     return Subject(name, functools.partial(_compile, spec) if spec.backend else run_eager)
 
 
-def _of_compiler(name: str, compiler: Compiler) -> Subject:
+def of_compiler(name: str, compiler: Compiler) -> Subject:
+    """The subject that a compiler of fuzz/compilers makes."""
+
     def compile_module(module: nn.Module, dynamic: bool | None) -> Callable[..., Any]:
         compilation.expect("")  # `CompiledModule` expects more if it meets torch.compile
         if problem := compiler.find_problem():
@@ -189,7 +191,7 @@ def _as_compiler(name: str, function: Callable[..., Any], parameters: list[str])
     row = Compiler(name, "", "", compile_given, takes, capabilities=capabilities)
     if takes == "module" and parameters[1:2] != ["inputs"] and capabilities.state:
         return Subject(name, compile_module, compiler=row)
-    return _of_compiler(name, row)
+    return of_compiler(name, row)
 
 
 def _read_parameters(name: str, function: Any, list_keywords: Callable[[], list[str]]) -> list[str]:

@@ -16,6 +16,7 @@ from fuzz.check.run.subject_builder import find
 from fuzz.check.torch_api.exceptions import CompilingFailed, SubjectError
 from fuzz.compilers.table import COMPILERS
 from fuzz.protocol import Check, Result, Verdict
+from fuzz.protocol.render import describe
 from tests.check.in_process import source
 
 ATTENTION = source("return (q @ k.transpose(-2, -1) / 4.0).softmax(dim=-1) @ v")
@@ -49,6 +50,12 @@ def test_a_runtime_changes_no_other_subjects_answer(capfd: pytest.CaptureFixture
     (after,) = judge("passes").results
     assert (after.hashes, after.verdict) == (before.hashes, before.verdict)
     assert capfd.readouterr().out == ""
+
+
+def test_a_package_that_is_missing_is_no_finding() -> None:
+    (judged,) = judge("tests.check.planted_compilers:needs_a_package").results
+    assert judged.verdict is Verdict.SKIPPED
+    assert "has no package not_installed_anywhere" in describe(judged)
 
 
 class Scaled(nn.Module):

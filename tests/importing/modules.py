@@ -171,7 +171,7 @@ class Written(nn.Module):
         return ((scores.softmax(-1) @ v.transpose(1, 2)).transpose(1, 2),)
 
 
-def written_training() -> Made:
+def written_training() -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
     torch.manual_seed(2)
     q, k, v = (torch.randn(2, 7, 3, 8) for _ in range(3))
     return Written(), (q, k), {"v": v, "scale": 3.0, "mask": None}

@@ -1,5 +1,6 @@
 """A module that a compiler of fuzz/compilers compiles at its first call."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from fuzz.check.run.program import same_bits
 from fuzz.check.torch_api import compilation, settings
-from fuzz.check.torch_api.exceptions import CompilingFailed, Refused, SubjectError, find_refused
+from fuzz.check.torch_api.exceptions import CompilingFailed, Refused, SubjectError, find_refused, find_root
 from fuzz.compilers.interface import CompiledCall, Compiler
 
 _Form = tuple[torch.Size, tuple[int, ...], torch.dtype]
@@ -137,6 +138,8 @@ class CompiledModule:
             found = find_refused(error, self._compiler.capabilities)
             if found is not None:
                 raise Refused(*found) from error
+            if isinstance(root := find_root(error), ModuleNotFoundError):
+                raise SubjectError(f"{sys.executable} has no package {root.name}") from error
             if wrapper is None:
                 raise
             raise wrapper(self._compiler.name) from error

@@ -170,6 +170,9 @@ def _start(options: argparse.Namespace, announce: Callable[[str], None]) -> "dic
                 raise ProcessUnusable(f"subject {name!r} can't run: {problem}")
             if ":" in name or name in subjects:
                 subjects[name] = subject
+            if subject.spec.is_foreign:
+                # What its runtime and torch's exporter build at their first use is then frozen with the rest.
+                subject.can_compile()
     except SubjectError as error:
         raise ProcessUnusable(str(error)) from error
     return subjects
@@ -199,6 +202,11 @@ def _hello(options: argparse.Namespace, subjects: "dict[str, Subject]", cxx: str
         device_name=torch.cuda.get_device_name() if options.device == "cuda" else platform.machine(),
         subjects=tuple(sorted(subjects)),
         attention=attention,
+        abilities={
+            name: tuple(sorted(subject.compiler.capabilities.abilities))
+            for name, subject in subjects.items()
+            if ":" in name and subject.compiler
+        },
         home=HOME,
         missing_hooks=missing_hooks(),
         switch=find_switch(),

@@ -60,6 +60,8 @@ OPENVINO = Compiler(
     packages=(Package("openvino", (2025, 1), (2027,)),),
     capabilities=CompilerCapabilities(
         dynamic=True,
+        # docs.openvino.ai, "CPU Device", "Supported Model Precision": its primitives compute in these dtypes at most.
+        precisions={"int64": ("int32",), "float64": ("float32",)},
         refuses=("openvino.frontend.OpConversionFailure", "openvino.frontend.NotImplementedFailure"),
         refusals=(r"No conversion rule found for operations: ([\w.]+)",),
     ),

@@ -106,6 +106,8 @@ class Hello(Message):
     device_name: str = ""
     subjects: tuple[str, ...] = ()
     attention: dict[str, Capabilities] = field(default_factory=dict)  # by subject that computes just a case's attention
+    abilities: dict[str, tuple[str, ...]] = field(default_factory=dict)  # as in generators/program/portability.py, by
+    # function of the user's that compiles modules
     missing_hooks: dict[str, str] = field(default_factory=dict)  # by kind of coverage, names that this torch lacks
     home: str = ""  # the directory of the torch package
     switch: str = ""  # what switches compilers off, in one line
@@ -155,6 +157,7 @@ class Live:
     path: str  # "" for the whole module
     drops: bool = True  # rates of dropout stay as they are; else all are 0
     watched: tuple[str, ...] = ()  # paths of its submodules whose results are compared too, in this order
+    inference: bool = False  # in inference; else in its own mode
 
 
 @dataclass(frozen=True)

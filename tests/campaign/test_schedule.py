@@ -66,7 +66,7 @@ def test_a_compiler_of_inference_programs_gets_what_it_promises_to_take() -> Non
     assert {mixed.subjects_for(trained), mixed.subjects_for(written)} == {("passes",)}
     assert alone.subjects_for(plain) == ("openvino", "onnxruntime")
     assert alone.subjects_for(written) == ("openvino",)
-    assert find_abilities(["openvino", "onnxruntime"]) == {"inference", "dynamic"}
+    assert find_abilities(["openvino", "onnxruntime"]) == frozenset({"inference", "dynamic"})
     assert find_abilities(["openvino", "passes"]) is find_abilities([]) is None
 
 

@@ -64,8 +64,8 @@ class CaseRun:
         except Exception as error:
             raise Rejected(f"no reference: {exceptions.line(error)}", REFERENCE) from error
 
-    def compute_exactly(self, choices: ChoiceMode) -> Execution:
-        """The float64 reference, with these choices."""
+    def compute_exactly(self, choices: AbstractContextManager[Any]) -> Execution:
+        """The float64 reference, with these choices, or under another mode."""
         module = self.plain.module(self.request.training)
         training, calls = self.request.training, self.plain.calls
         return reference(module, calls, training=training, cotangents=self._cotangents, choices=choices)

@@ -187,10 +187,11 @@ def _as_compiler(name: str, function: Callable[..., Any], parameters: list[str])
             compilation.expect(compilation.DYNAMO_GRAPH)
         return compiled
 
-    if parameters[:1] != ["program"] and parameters[1:2] != ["inputs"] and capabilities.state:
-        return Subject(name, compile_module)
     takes: Literal["program", "module"] = "program" if parameters[:1] == ["program"] else "module"
-    return of_compiler(name, Compiler(name, "", "", compile_given, takes, capabilities=capabilities))
+    row = Compiler(name, "", "", compile_given, takes, capabilities=capabilities)
+    if takes == "module" and parameters[1:2] != ["inputs"] and capabilities.state:
+        return Subject(name, compile_module, compiler=row)
+    return of_compiler(name, row)
 
 
 def _read_parameters(name: str, function: Any, list_keywords: Callable[[], list[str]]) -> list[str]:
@@ -210,6 +211,10 @@ def _read_parameters(name: str, function: Any, list_keywords: Callable[[], list[
     except (TypeError, ValueError):
         return []
     parameters = list(signature.parameters)
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [one.name for one in signature.parameters.values() if one.kind in kinds and one.default is one.empty]
+    if len(needed) == 2:
+        parameters[1] = "inputs"  # by its place; any name will do
     if parameters[:3] not in _QKV and sorted(parameters[:3]) in map(sorted, _QKV):
         raise SubjectError(f"subject {name!r} takes {signature}: the order must be q, k, v")
     keywords = list_keywords() if parameters[:3] in _QKV else ["scale"]

@@ -1,9 +1,8 @@
 """ExecuTorch on the CPU: its portable kernels, and XNNPACK for the parts of a program that XNNPACK takes."""
 
-import os
-import tempfile
+import io
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stderr
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -43,16 +42,17 @@ def compile_program(program: "ExportedProgram", _inputs: "tuple[Tensor, ...]", *
 
 
 def _explain(call: Callable[[], Any]) -> Any:
-    """The result of `call`. Its exceptions have numbers alone: the log on file descriptor 2 has the reasons."""
-    with tempfile.TemporaryFile() as log:
-        kept = os.dup(2)
-        os.dup2(log.fileno(), 2)
+    """The result of `call`. Its exceptions have numbers alone: the log, on Python's stderr, has the reasons."""
+    with redirect_stderr(io.StringIO()) as log:
         try:
             return call()
         except RuntimeError as error:
-            log.seek(0)
-            lines = log.read().decode(errors="replace").splitlines()
-            reasons = [line.split("] ", 1)[-1] for line in lines if any(words in line for words in _REASONS)]
+            told = [line for line in log.getvalue().splitlines() if any(words in line for words in _REASONS)]
+            reasons = (line.partition("] ")[2] for line in told)  # after the place in ExecuTorch's sources
+            raise RuntimeError("; ".join([str(error).strip(), *reasons])) from error
+
+
+_REASONS)]
             raise RuntimeError("; ".join([str(error).strip(), *reasons])) from error
         finally:
             os.dup2(kept, 2)

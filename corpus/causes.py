@@ -52,6 +52,10 @@ class Stage(Word):
     """In the rules by which DTensor splits an operation over ranks."""
     KERNEL = "kernel"
     """In an attention function that is not part of torch."""
+    CONVERSION = "conversion", "conversion", "conversion of the exported program"
+    """Into the model of another project's compiler, which this and the next two stages are of."""
+    GRAPH_OPTIMISATION = "graph_optimisation", "graph_optimisation", "graph optimisation"
+    RUNTIME = "runtime", "runtime", "kernels"
     OPEN = "open"
     """Not known."""
 
@@ -71,6 +75,14 @@ class Part(Word):
     CASTS = "casts", "casts left out"
     FUSION = "fusion"
     INDEX_PROPAGATION = "index_propagation", "index propagation"
+    SNIPPETS = "snippets", "code generated for several operators"
+    """OpenVINO's name for it."""
+    DYNAMIC_SIZES = "dynamic_sizes", "dynamic sizes"
+    RUNTIME_CACHE = "runtime_cache", "the cache of kernels"
+    PRECISION = "precision", "a lower precision"
+    LEVEL_BASIC = "level_basic", "the basic optimisations"
+    LEVEL_EXTENDED = "level_extended", "the extended optimisations"
+    LEVEL_ALL = "level_all", "the optimisations of memory layout"
     VECTORISATION = "vectorisation", "vectorised code"
 
 
@@ -213,7 +225,7 @@ COMPILER_LABELS = {
     "dynamo": "Dynamo",
     "aot": "AOTAutograd",
     "sharded": "DTensor",
-    **{project.value: project.label for project in Project if project is not Project.PYTORCH},
+    **{project.value: project.label for project in Project},
 }
 """The names of compilers for people, by `CauseKey.who`."""
 

@@ -27,6 +27,7 @@ PASSES: tuple[Pass, ...] = (
     program.drop_writes,
     program.return_less,
     program.simplify_mode,
+    program.start_later,
     program.cut_to_inputs,
     program.bypass,
     program.share,
@@ -97,6 +98,7 @@ def shrink(
     attention_only: bool = False,
     look_ahead: Callable[[Sequence[Case]], None] | None = None,
     at_once: int = 1,
+    find_wrong: Callable[[Case], str | None] | None = None,
 ) -> list[Case]:
     """The accepted cases, from `case` on, in decreasing order of `sort_key`. With `is_readable`, readable forms of the
     smallest case follow (corpus/passes/readability.py).
@@ -108,6 +110,9 @@ def shrink(
 
     `look_ahead` gets the next `at_once` candidates before `still_fails` gets each of them, so that they can be judged
     at once. The result does not depend on either.
+
+    `find_wrong` gets the case with all its values as results, and names the first that is wrong. The program is cut
+    there first. None: all are right, since a compiler may fuse nothing of such a case, or it can't tell.
 
     `attention_only` is for failures of attention functions, which only see a case's contract:
 
@@ -122,6 +127,10 @@ def shrink(
 
     search = _Search(case, still_fails, is_wanted, deadline, look_ahead, at_once)
     chosen = (CONTRACT_PASSES if attention_only else PASSES) if passes is None else passes
+    every = program.return_all(case) if find_wrong and len(case.ops) > 1 else None
+    wrong = find_wrong(every) if find_wrong and every else None
+    if wrong is not None:
+        search.accept_next(lambda one: program.end_at(one, wrong), 0)
     accepted = 0
     while accepted < len(search.trajectory):
         accepted = len(search.trajectory)

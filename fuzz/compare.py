@@ -185,9 +185,7 @@ def _compare_module(
             for row in comparison.compare_all(runs or (), seconds):
                 if not quiet:
                     with ignore_lost_output():
-                        told = (
-                            f"{row.block.name}, {row.mode}, {row.way}: {row.answer} ({len(comparison.left) - 1} left)"
-                        )
+                        told = f"{row.block.name}, {row.mode}, {row.way}: {row.told} ({len(comparison.left) - 1} left)"
                         print(told, file=sys.stderr, flush=True)
         finally:
             if json is None or not write_json([as_data(row) for row in rows], json):

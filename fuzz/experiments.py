@@ -3,13 +3,14 @@
 Requests, answers, stored causes and case files name a row by its id. The argument of a row fills the "{}" of its label.
 Changes of operands and ways to generate plainer code are tried in the order of their rows, so a new row suffices.
 fuzz/attribution/attribute.py names the other experiments that it runs, in its own order. Parent and worker share this
-module, which imports the standard library and the codec alone.
+module, which imports the standard library, the codec and the table of compilers alone.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fuzz.compilers.table import VARIATIONS
 from generators.records import Word
 
 
@@ -63,6 +64,17 @@ class StepLimit:
 
 
 @dataclass(frozen=True)
+class Varied:
+    """The subject's compiler works as this row of `VARIATIONS` says. The argument names steps, by commas."""
+
+
+@dataclass(frozen=True)
+class FirstNode:
+    """Nothing changes, and the first node whose value is wrong is found. The argument names operators of the compiler's
+    model, by commas, which that node has to compute."""
+
+
+@dataclass(frozen=True)
 class Noted:
     """Nothing changes, and the outcome names the operation that was running when the process or the device was lost."""
 
@@ -103,7 +115,7 @@ class ReplacementAlone:
     in_eager: bool
 
 
-_OfCase = OtherSubject | OtherTorch | WithoutAxis | WithSetting | StepLimit | Noted | Edit
+_OfCase = OtherSubject | OtherTorch | WithoutAxis | WithSetting | StepLimit | Varied | FirstNode | Noted | Edit
 ExperimentChange = _OfCase | OperandValue | EqualAlong | ReplacementAlone
 
 
@@ -134,8 +146,8 @@ class Experiment:
 
     def flips(self, outcome: Outcome) -> bool:
         """Whether the outcome shows the fault: by failing for `OtherSubject` and `ReplacementAlone`, by failing alike
-        for an `Edit` that keeps the fault, else by passing."""
-        if isinstance(self.change, Edit) and self.change.keeps_fault:
+        for `FirstNode` and an `Edit` that keeps the fault, else by passing."""
+        if isinstance(self.change, FirstNode) or (isinstance(self.change, Edit) and self.change.keeps_fault):
             return outcome is Outcome.FAILS_ALIKE
         return outcome.fails if isinstance(self.change, (OtherSubject, ReplacementAlone)) else outcome is Outcome.PASSES
 
@@ -195,6 +207,7 @@ def _operand_rows() -> Iterator[Experiment]:
 
 SHARDING = "sharding"
 """The experiment that names the operation that DTensor shards wrongly."""
+FIRST_NODE = "first_node"
 DECOMPOSED, NO_PATTERNS = "aot_eager_decomp_partition", "pattern_matcher_off"
 _AOT = "aot"
 _PASSES_ALONE = "Inductor's graph passes alone{} (a way to run of attnfuzz)"
@@ -223,6 +236,10 @@ _ROWS = (
         "dynamo_aot",
     ),
     _subject("export", "torch.export, run as it is", _AOT, "dynamo_aot", "torch_export"),
+    _subject("export_decomposed", "torch.export, after run_decompositions", _AOT, "decomposition"),
+    # Compilers of fuzz/compilers that are no part of torch.
+    *(Experiment(row.id, Varied(), row.words, row.who, row.stage, row.part) for row in VARIATIONS.values()),
+    Experiment(FIRST_NODE, FirstNode(), "a node of {} as the first that is wrong"),
     _subject("passes", _PASSES_ALONE.format(""), "inductor", "graph_passes"),
     _subject("passes_dynamic", _PASSES_ALONE.format(", symbolic sizes"), "inductor", "graph_passes"),
     Experiment(NO_PATTERNS, WithSetting("pattern_matcher", False), "the pattern matcher off", "inductor"),

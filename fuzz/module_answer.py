@@ -1,5 +1,6 @@
 """The answers of a comparison of a module, block by block, as data and in words."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ class Answer(Word):
         "in part",
         "right as far as it was judged: a case lacks calls of the module, float64 gives no number, or dropout stays on",
     )
+    POLICY = "right at a declared precision", "the result is right at another precision, which the compiler declares"
     ROUNDING = "changed within rounding", "other bits, and both results are as right as rounding allows"
     EQUAL = "equal", "the same bits"
 
@@ -38,6 +40,17 @@ class Answer(Word):
     def is_partial(self) -> bool:
         """Whether something may be wrong that was not judged."""
         return self in (Answer.UNJUDGED, Answer.IN_PART)
+
+
+_BESIDE_EAGER = {
+    Answer.NEW_WRONG: "wrong",
+    Answer.REFUSED: "no result",
+    Answer.BOTH_WRONG: "wrong, and eager too",
+    Answer.OLD_WRONG: "eager wrong",
+    Answer.ACCEPTED: "eager gives no result",
+    Answer.ROUNDING: "within rounding",
+}
+"""The answers that have other words in one version, where the old side is eager."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +88,7 @@ class ModuleRow:
     new: Side
     mode: str = ""  # of the module, such as "training, dropout off"
     is_live: bool = False  # the module itself was judged; else its case
+    is_evaluated: bool = False  # the module is in training, and was judged in inference
     reason: str = ""  # why its case was judged
     is_drawn_alone: bool = False  # it draws random numbers, and was judged with them alone
     case: Path | None = None  # a case that shows it too
@@ -91,6 +105,22 @@ class ModuleRow:
         if self.case is None or self.failed is None:
             return ""
         return list_commands(shorten(self.case), self.case.stem.partition(".")[0], self.way, self.failed.python)[1]
+
+    @property
+    def is_beside_eager(self) -> bool:
+        """Whether the old side is eager, in the same version."""
+        return self.old.label == EAGER and self.way != EAGER
+
+    @property
+    def told(self) -> str:
+        """The answer, with sides by their names."""
+        if not self.is_beside_eager:
+            return str(self.answer)
+        if self.new.verdict is Verdict.SKIPPED and self.new.why:
+            return f"refused because {self.new.why}"
+        if self.answer is Answer.POLICY:
+            return self.new.why
+        return _BESIDE_EAGER.get(self.answer, str(self.answer))
 
     @property
     def answer(self) -> Answer:
@@ -110,6 +140,8 @@ class ModuleRow:
         random = Verdict.RANDOM_STREAM in (old.verdict, new.verdict) and self.is_drawn_alone
         if old.unjudged or new.unjudged or random or (not self.is_live and describe_gaps(self.block)):
             return Answer.IN_PART
+        if new.verdict is Verdict.PRECISION_POLICY and new.why:
+            return Answer.POLICY
         return Answer.EQUAL if old.hashes == new.hashes else Answer.ROUNDING
 
 
@@ -127,14 +159,17 @@ def render(rows: Sequence[ModuleRow], factory: str, labels: Sequence[str], left:
     for row in sorted(rows, key=lambda row: list(Answer).index(row.answer)):
         alone = id(row) if row.answer.is_failure or row.case or row.first else None
         rewrites = row.old.rewrites, row.new.rewrites
-        groups.setdefault((alone, row.answer, row.block.type, row.way, row.mode, row.is_live, rewrites), []).append(row)
+        groups.setdefault((alone, row.told, row.block.type, row.way, row.mode, row.is_live, rewrites), []).append(row)
     width = max([len(_name(of_kind)) for of_kind in groups.values()], default=0)
     for of_kind in groups.values():
         row = of_kind[0]
-        lines.append(f"{_name(of_kind):{width}}  {row.way}  {row.mode}  {row.answer}{_describe_errors(of_kind)}")
+        errors = "" if row.answer is Answer.POLICY else _describe_errors(of_kind)
+        lines.append(f"{_name(of_kind):{width}}  {row.way}  {row.mode}  {row.told}{errors}")
         lines += [f"    rewrites: {applied}"] if (applied := _describe_rewrites(row)) else []
         lines += [f"    first in: {row.first}"] if row.first else []
-        lines += [f"    {side.label}: {side.why}" for side in (row.old, row.new) if side.why]
+        lines += [
+            f"    {side.label}: {side.why}" for side in (row.old, row.new) if side.why and side.why not in row.told
+        ]
         lines += [f"    not as it is: {row.reason}"] if row.reason else []
         lines += (
             ["    no case shows it: the module itself has to be run"] if row.answer.is_failure and not row.case else []
@@ -146,24 +181,24 @@ def render(rows: Sequence[ModuleRow], factory: str, labels: Sequence[str], left:
 
 def summarize(rows: Sequence[ModuleRow], factory: str, labels: Sequence[str], left: Sequence[str] = ()) -> list[str]:
     """The question, what was judged and what was not, whether somebody is wrong, and the share that changed."""
-    sides = (
-        f"torch {labels[0]} against {labels[-1]}" if len(labels) > 1 else f"eager against compiled, torch {labels[0]}"
-    )
+    ways = ", ".join(dict.fromkeys(row.way for row in rows)) or "compiled"
+    sides = f"torch {labels[0]} against {labels[-1]}" if len(labels) > 1 else f"eager against {ways}, torch {labels[0]}"
     judged = [row for row in rows if row.answer is not Answer.UNJUDGED]
     failing = [row for row in judged if row.answer.is_failure]
     old = [row for row in judged if row.answer is Answer.OLD_WRONG]
-    count = {answer: sum(row.answer is answer for row in rows) for answer in Answer}
+    told = Counter(row.told if row.answer is not Answer.UNJUDGED else Answer.UNJUDGED.value for row in rows)
     blocks = len({row.block.path for row in rows})
-    wrong = "No new result is wrong by float64"
+    is_beside_eager = any(row.is_beside_eager for row in rows)
+    wrong = "No result is wrong by float64" if is_beside_eager else "No new result is wrong by float64"
     if failing:
         wrong = f"{len(failing)} of them must be looked at: {list_rows(failing)}"
     if old:
-        wrong += f"; the old side alone is wrong {len(old)} times: {list_rows(old)}"
+        wrong += f"; {'eager' if is_beside_eager else 'the old side'} alone is wrong {len(old)} times: {list_rows(old)}"
     return [
         f"{format_count(len(judged), 'result')} of {format_count(blocks, 'block')} of {factory}, {sides}.",
         *_describe_inputs(judged),
         f"{wrong}.",
-        f"{', '.join(f'{number} {answer}' for answer, number in count.items() if number) or 'nothing'}.",
+        f"{', '.join(f'{number} {answer}' for answer, number in told.items()) or 'nothing'}.",
         *([f"Not begun: {', '.join(left)}."] if left else []),
     ]
 
@@ -175,7 +210,12 @@ def _describe_inputs(rows: Sequence[ModuleRow]) -> list[str]:
         False: "Judged by cases that repeat it, with its own parameters and arguments",
     }
     modes = {is_live: dict.fromkeys(row.mode for row in rows if row.is_live is is_live) for is_live in told}
-    return [f"{text}: {'; '.join(modes[is_live])}." for is_live, text in told.items() if modes[is_live]]
+    lines = [f"{text}: {'; '.join(modes[is_live])}." for is_live, text in told.items() if modes[is_live]]
+    ways = ", ".join(dict.fromkeys(row.way for row in rows if row.is_evaluated))
+    return [
+        *lines,
+        *([f"The module is in training. Judged in inference, since no training is promised: {ways}."] if ways else []),
+    ]
 
 
 def _describe_errors(rows: Sequence[ModuleRow]) -> str:
@@ -203,14 +243,16 @@ def as_data(row: ModuleRow) -> dict[str, Any]:
             "why": side.why,
             "rewrites": list(side.rewrites),
         }
-        for name, side in (("old", row.old), ("new", row.new))
+        for name, side in zip(
+            ("eager", row.way) if row.is_beside_eager else ("old", "new"), (row.old, row.new), strict=True
+        )
     }
     block = {"block": row.block.path, "type": row.block.type, "way": row.way, "mode": row.mode, "live": row.is_live}
     return (
         block
         | gaps
         | {
-            "answer": row.answer.value,
+            "answer": row.told,
             "reason": row.reason,
             **sides,
             "first": row.first,
@@ -222,7 +264,7 @@ def as_data(row: ModuleRow) -> dict[str, Any]:
 
 def list_rows(rows: Sequence[ModuleRow]) -> str:
     """Rows in a sentence."""
-    return ", ".join(f"{row.block.name} ({row.way}, {row.mode}: {row.answer})" for row in rows)
+    return ", ".join(f"{row.block.name} ({row.way}, {row.mode}: {row.told})" for row in rows)
 
 
 def _name(rows: Sequence[ModuleRow]) -> str:

@@ -4,7 +4,7 @@ import math
 import sys
 import time
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from fuzz.error_location import describe_with_names
 from fuzz.importing.importer import Block, BlockFailed, FactoryMissing, ModuleImport
 from fuzz.module_answer import Answer, ModuleRow, Side, as_data, describe_unjudged, list_rows, render
 from fuzz.protocol import EAGER, Live, Parted, Result, SubjectResult, Verdict
+from fuzz.protocol.failures import NotTaken, Refusal, RightAt
 from fuzz.protocol.recording import Submodule
 from fuzz.protocol.render import describe
 from fuzz.versions import start_versions
@@ -26,8 +27,10 @@ from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.edits import prune_if_valid
 from generators.program.emit import source
+from generators.program.ops import OPS
 from generators.program.type_check import check
 from generators.program.values import category
+from generators.program.writes import VIEWS
 
 _AS_WRONG = 0.5
 """A subject with this share of eager's error, where an operation of eager is proven wrong, makes the same mistake."""
@@ -83,17 +86,22 @@ class ModuleComparison:
         is the old side."""
         loaded = self.module.loaded
         mode = self.module.run or ("training" if loaded.training else "inference")
-        for drops in (False, True) if loaded.drops else (True,):
-            results = self._ask(Live(part.path, drops))
+        block, for_inference = Block.without_case(part), tuple[str, ...]()
+        for live in [Live(part.path, drops) for drops in ((False, True) if loaded.drops else (True,))]:
+            results = self._ask(live, self.subjects)
             if reason := self._find_reason(results):
-                yield from self._list_live_failures(part, results, mode, drops=drops)
+                yield from self._list_live_failures(part, results, mode, live)
                 yield from self._compare_case(part, mode, reason)
                 return
-            named = f"{mode}, dropout {'on' if drops else 'off'}" if loaded.drops else mode
-            block = Block.without_case(part)
-            for row in self._pair(block, results, named, is_live=True):
+            for_inference = _list_for_inference(results)
+            named = f"{mode}, dropout {'on' if live.drops else 'off'}" if loaded.drops else mode
+            for row in self._pair(block, results, named, is_live=True, without=for_inference):
                 alone = replace(row, is_drawn_alone=not loaded.drops)
-                yield self._finish(self._find_part(alone, part, drops=drops), part)
+                yield self._finish(self._find_part(alone, part, live), part)
+        live = Live(part.path, inference=True)
+        results = self._ask(live, for_inference) if for_inference else {}
+        for row in self._pair_in_inference(block, results, is_live=True):
+            yield self._finish(self._find_part(row, part, live), part)
 
     def _find_reason(self, results: Mapping[str, Result]) -> str:
         """Why not all versions have judged the module as it is; "" if they have."""
@@ -105,18 +113,18 @@ class ModuleComparison:
         return next(refused, "") or ("its factory gives other values in each version" if len(values) > 1 else "")
 
     def _list_live_failures(
-        self, part: Submodule, results: Mapping[str, Result], mode: str, *, drops: bool
+        self, part: Submodule, results: Mapping[str, Result], mode: str, live: Live
     ) -> Iterator[ModuleRow]:
         """Rows of eager against compiled, in versions where the module as it is fails: a case may not show it."""
         block = Block.without_case(part)
         for label, result in results.items():
             for row in self._pair(block, {label: result}, mode, is_live=True):
                 if row.new.verdict.is_finding:
-                    yield self._finish(self._find_part(row, part, drops=drops), part)
+                    yield self._finish(self._find_part(row, part, live), part)
 
-    def _ask(self, live: Live) -> dict[str, Result]:
+    def _ask(self, live: Live, subjects: Sequence[str]) -> dict[str, Result]:
         """The results of a part in all versions that can import the module. They are judged at the same time."""
-        question = Question(live, tuple(self.subjects), hashes=True)
+        question = Question(live, tuple(subjects), hashes=True)
         answers = ask_each([(module, question) for module in self.modules.values()])
         results = dict(zip(self.modules, answers, strict=True))
         results |= {label: Result(0, reason, (), stage=EAGER) for label, reason in self.refused.items()}
@@ -131,21 +139,40 @@ class ModuleComparison:
             self.rows.append(ModuleRow(block, "import", *(Side("", Verdict.SKIPPED),) * 2, mode=mode, reason=reason))
             yield self.rows[-1]
             return
-        question = Question(block.case, tuple(self.subjects), hashes=True)
-        answers = ask_each([(version, question) for version in self.versions.values()])
-        for row in self._pair(block, dict(zip(self.versions, answers, strict=True)), mode, is_live=False):
+        results = self._ask_case(block.case, self.subjects)
+        for_inference = _list_for_inference(results)
+        rows = list(self._pair(block, results, mode, is_live=False, without=for_inference))
+        if for_inference:
+            results = self._ask_case(replace(block.case, mode="inference"), for_inference)
+            rows += self._pair_in_inference(block, results, is_live=False)
+        for row in rows:
             yield self._finish(replace(row, reason=reason), part)
 
-    def _pair(self, block: Block, results: Mapping[str, Result], mode: str, *, is_live: bool) -> Iterator[ModuleRow]:
-        first = next(iter(results.values()))
-        for way in (EAGER, *self.subjects) if len(results) > 1 else self.subjects:
+    def _ask_case(self, case: Case, subjects: Sequence[str]) -> dict[str, Result]:
+        question = Question(case, tuple(subjects), hashes=True)
+        answers = ask_each([(version, question) for version in self.versions.values()])
+        return dict(zip(self.versions, answers, strict=True))
+
+    def _pair_in_inference(self, block: Block, results: Mapping[str, Result], *, is_live: bool) -> Iterator[ModuleRow]:
+        """The rows of ways that promise inference alone, of a module in training."""
+        judged = {one.subject for result in results.values() for one in result.results}
+        others = [name for name in self.subjects if name not in judged]
+        for row in self._pair(block, results, "", is_live=is_live, without=others) if results else ():
+            if row.way != EAGER:
+                yield replace(row, mode="inference", is_evaluated=True)
+
+    def _pair(
+        self, block: Block, results: Mapping[str, Result], mode: str, *, is_live: bool, without: Collection[str] = ()
+    ) -> Iterator[ModuleRow]:
+        first, subjects = next(iter(results.values())), [name for name in self.subjects if name not in without]
+        for way in (EAGER, *subjects) if len(results) > 1 else subjects:
             ways = [(label, result, way) for label, result in results.items()]
             ways = ways if len(results) > 1 else [(name, first, name) for name in (EAGER, way)]
             old, new = (_read_side(*read, block.case) for read in ways)
             old, new = (replace(side, python=self._run_by(side).config.python) for side in (old, new))
             yield ModuleRow(block, way, old, new, mode, is_live)
 
-    def _find_part(self, row: ModuleRow, part: Submodule, *, drops: bool) -> ModuleRow:
+    def _find_part(self, row: ModuleRow, part: Submodule, live: Live) -> ModuleRow:
         """The row with the first block whose result is wrong, if the whole module is."""
         wrong = next((side for side in (row.new, row.old) if side.is_wrong), None)
         if wrong is None or part.path or row.way == EAGER:
@@ -154,7 +181,7 @@ class ModuleComparison:
         watched = tuple(other.path for other in module.choose_blocks() if other.path)
         if not watched:
             return row
-        answer = module.ask(Question(Live(part.path, drops, watched), (row.way,), hashes=True))
+        answer = module.ask(Question(replace(live, watched=watched), (row.way,), hashes=True))
         seen = (item for result in answer.results for item in result.observations if isinstance(item, Parted))
         return replace(row, first=next((parted.path for parted in seen), ""))
 
@@ -167,18 +194,20 @@ class ModuleComparison:
         return row
 
     def _add_case(self, row: ModuleRow, part: Submodule) -> ModuleRow:
+        block = row.block
         if row.is_live:
             try:
                 block = self.module.import_block(part, keeps_values=True)
             except BlockFailed:
                 return row
-            if block.case is None or not self._shows(row, block.case):
-                return row
-            row = replace(row, block=block)
-        case = row.block.case
-        assert case is not None
+        case = block.case
+        if case is None:
+            return row
+        case = replace(case, mode="inference") if row.is_evaluated else case
+        if row.is_live and not self._shows(row, case):
+            return row
         first = _find_line(case, self._find_first(row, case)) or row.first
-        return replace(row, case=self._save(row, case), first=first)
+        return replace(row, block=replace(block, case=case), case=self._save(row, case), first=first)
 
     def _shows(self, row: ModuleRow, case: Case) -> bool:
         """Whether a case of the block fails as the module itself does."""
@@ -215,12 +244,14 @@ class ModuleComparison:
         if not wrong.is_wrong or wrong.output is None:
             return ""
         before = case.dependencies([case.returns[wrong.output]])
-        floats = [name for name in floats if name in before]
+        # A view computes nothing.
+        computed = {op.name for op in case.ops if OPS[op.kind].memory not in VIEWS}
+        floats = [name for name in floats if name in before and name in computed]
         asker = self._run_by(wrong)
 
         def is_wrong(name: str) -> bool:
             alone = prune_if_valid(replace(case, returns=(name,), contracts=()))
-            return alone is not None and asker.ask(Question(alone, (row.way,))).only.verdict.is_finding
+            return alone is not None and asker.ask(Question(alone, (row.way,))).only.verdict.has_wrong_numbers
 
         return next(iter(floats[bisect_left(floats, True, key=is_wrong) :]), "")
 
@@ -267,6 +298,10 @@ def judge_modules(
     n_failing = 0
     for number, factory in enumerate(factories):
         with open_comparison([config], factory, subjects, out) as comparison:
+            # A function of the user's may compute attention, for which there are neighbours alone.
+            comparison.subjects = [name for name in subjects if name not in comparison.module.hello.attention]
+            if not comparison.subjects:
+                continue
             rows = list(comparison.compare_all([""]))
             failing = [row for row in rows if row.answer.is_failure]
             n_failing += len(failing)
@@ -318,12 +353,20 @@ def _read_side(label: str, result: Result, way: str, case: Case | None) -> Side:
     side = Side(
         label, verdict, hashes, numbers.get("ratio"), rewrites=judged.applied_rewrites, unjudged=result.unjudged
     )
-    if verdict is not Verdict.SKIPPED and not verdict.is_finding:
+    is_policy = isinstance(judged.failure, RightAt)
+    if verdict is not Verdict.SKIPPED and not verdict.is_finding and not is_policy:
         return side
     why = describe(judged) if case is None else describe_with_names(case, judged)
     value = judged.value
     output = value.name if value is not None and value.kind == "output" and not value.is_gradient else None
     return replace(side, why=why, output=output if isinstance(output, int) else None)
+
+
+def _list_for_inference(results: Mapping[str, Result]) -> tuple[str, ...]:
+    """The ways that promise inference alone, and were asked about training."""
+    refusals = [(one.subject, one.failure) for result in results.values() for one in result.results]
+    refused = (way for way, why in refusals if isinstance(why, NotTaken) and why.why is Refusal.NOT_INFERENCE)
+    return tuple(dict.fromkeys(refused))
 
 
 def _find_line(case: Case, name: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from fuzz.cli import FAULT, INTERRUPTED, enter, refuse
-from fuzz.subjects import INDUCTOR, describe_subjects, find_abilities, is_attention
+from fuzz.subjects import INDUCTOR, describe_subjects, find_abilities, get_spec, is_user_function
 from generators.errors import UserError
 
 if TYPE_CHECKING:
@@ -129,7 +129,10 @@ def run(
         (seed is not None and seed < 0, f"--seed must be >= 0, got {seed}"),
         (module and starts_elsewhere, "--module can't be combined with --seeds or --engine atheris"),
         (draw and (module or starts_elsewhere), "--draw can't be combined with --module, --seeds or --engine atheris"),
-        (draw and all(map(is_attention, subjects)), "--draw needs a --subject that compiles modules, such as inductor"),
+        (
+            draw and all(get_spec(name).is_attention for name in subjects),
+            "--draw needs a --subject that compiles modules, such as inductor",
+        ),
         (ray is not None and engine == "atheris", "--ray does not support --engine atheris"),
         (
             _is_same(against, python),
@@ -145,6 +148,7 @@ def run(
     from fuzz.campaign.session import run_campaign
 
     sampler, engine = _choose_sampler(draw or [], engine, subjects, has_seeds=seeds is not None)
+    is_own = seeds is None and all(map(is_user_function, subjects))  # seeds are for torch.compile
     n_workers = _count_workers(workers, on_cluster=bool(ray))
     config = WorkerConfig.from_options(python, device, subjects, timeout, memory)
     directory = out or Path("runs") / time.strftime("%Y-%m-%dT%H-%M-%S")
@@ -162,10 +166,11 @@ def run(
         fail_fast=fail_fast,
         engine=engine,
         ledger=load_ledger(ledger or LEDGER),
-        seeds=() if engine == "random" or module else load_seeds(seeds or ROOT / "corpus" / "seeds"),
+        seeds=() if engine == "random" or module or is_own else load_seeds(seeds or ROOT / "corpus" / "seeds"),
         models=_import_modules(config, module) if module else None,
         against=replace(config, python=against) if against is not None else None,
         quiet=quiet,
+        draws=bool(draw),
         named=named,
         gpus=list_gpus() if device == "cuda" else (),
         resume=(*sys.argv[1:], *(() if out else ("--out", str(directory)))),
@@ -209,7 +214,7 @@ def _judge_modules(
     from fuzz.module_comparison import judge_modules
     from fuzz.run_store import RESULTS_FILE
 
-    compilers = [name for name in subjects or (INDUCTOR,) if not is_attention(name)]
+    compilers = [name for name in subjects or (INDUCTOR,) if not get_spec(name).is_attention]
     if not compilers or (directory / RESULTS_FILE).exists():
         return 0
     return judge_modules(config, modules, compilers, directory.with_name(f"{directory.name}-module"), quiet=quiet)

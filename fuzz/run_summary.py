@@ -80,6 +80,14 @@ class Counts:
             case events.CampaignEnded():
                 self.ended = event.reason
 
+    def list_refusals(self, subject: str) -> str:
+        """The operators and reasons for which a subject took no case, with their numbers, the most frequent first."""
+        return ", ".join(f"{reason} {count}x" for reason, count in self.skipped[subject].most_common(_REASONS))
+
+
+_REASONS = 8
+"""The most operators and reasons that are listed."""
+
 
 @dataclass(frozen=True, slots=True)
 class FunctionSummary:

@@ -57,6 +57,10 @@ def status(*runs: Path, json: Path | None = None) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    for run in data:
+        for subject, reasons in run["not_taken"].items():
+            listed = ", ".join(f"{reason} {count}x" for reason, count in reasons.items())
+            print(f"{run['run']}: not taken by {subject}: {listed}")
 
 
 def describe_run(directory: Path) -> dict[str, Any]:
@@ -99,7 +103,13 @@ def describe_run(directory: Path) -> dict[str, Any]:
         "last_find_timestamp_seconds": max((row.first_seen for row in new), default=None),
         "size_bytes": sum(path.lstat().st_size for path in run.path.rglob("*") if path.is_file()),
     }
-    listed = {"findings": findings, "known_bugs": encode(run.counts.known_bugs), "unconfirmed": unconfirmed}
+    not_taken = {subject: dict(reasons.most_common()) for subject, reasons in run.counts.skipped.items()}
+    listed = {
+        "findings": findings,
+        "not_taken": not_taken,
+        "known_bugs": encode(run.counts.known_bugs),
+        "unconfirmed": unconfirmed,
+    }
     return {**labels, "state": run.state, **numbers, **listed}
 
 

@@ -5,13 +5,15 @@ without axes, such as symbolic sizes. Its name joins their names by "_". To add 
 to `_DEFAULT` or `_ON_REQUEST`.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from fuzz.compilers.interface import Compiler
 from fuzz.compilers.table import COMPILERS
 
+_NONE: Mapping[str, Collection[str]] = MappingProxyType({})
 _CPU, _CUDA, _ANY = ("cpu",), ("cuda",), ("cpu", "cuda")
 
 
@@ -152,7 +154,7 @@ _ON_REQUEST: tuple[tuple[str, ...], ...] = (
     *(("aot_eager_decomp_partition", *axes) for axes in ((), ("options",), ("recomputing",))),
     (SHARDED,),
     *((backend, SHARDED) for backend in (INDUCTOR, "aot_eager")),
-    *((name,) for name, row in COMPILERS.items() if row.is_foreign),
+    *((name,) for name in COMPILERS if (name,) not in _DEFAULT),
     ("eager",),
 )
 
@@ -195,7 +197,8 @@ def is_user_function(subject: str) -> bool:
 
 
 def is_attention(subject: str) -> bool:
-    """Whether the subject is an attention function."""
+    """Whether the subject may be an attention function: of a function of the user's a worker alone knows
+    (`Hello.attention`)."""
     return is_user_function(subject) or get_spec(subject).is_attention
 
 
@@ -204,11 +207,15 @@ def get_spec(subject: str) -> SubjectSpec:
     return SubjectSpec("unknown") if is_user_function(subject) else SUBJECTS.get(subject, SubjectSpec(public=False))
 
 
-def find_abilities(subjects: Collection[str]) -> frozenset[str] | None:
-    """The abilities that all of these compilers have; None if some subject is none, but takes any program."""
-    compilers = [get_spec(subject).compiler for subject in subjects]
-    promised = [one.capabilities.abilities for one in compilers if one is not None and one.is_foreign]
-    return frozenset.intersection(*promised) if promised and len(promised) == len(compilers) else None
+def find_abilities(subjects: Collection[str], told: Mapping[str, Collection[str]] = _NONE) -> frozenset[str] | None:
+    """The abilities that all of these compilers have; None if some subject is none, but takes any program.
+
+    told: `Hello.abilities`, of functions of the user's
+    """
+    rows = {name: get_spec(name).compiler for name in subjects if get_spec(name).is_foreign}
+    promised = [row.capabilities.abilities for row in rows.values() if row is not None]
+    promised += [frozenset(told[name]) for name in subjects if name in told]
+    return frozenset.intersection(*promised) if promised and len(promised) == len(subjects) else None
 
 
 def compiler_of(subject: str) -> str:

@@ -1,5 +1,5 @@
 """Checks for test suites: `check_attention(my_kernel)` fuzzes an attention function (docs/kernels.md), and
-`check_module(my_factory)` compares the blocks of a module with float64 (docs/guide-upgrade.md)."""
+`check_module(my_factory)` compares the blocks of a module with float64 (docs/guide-upgrade.md, docs/guide-deploy.md)."""
 
 import os
 import shlex
@@ -64,21 +64,24 @@ def check_attention(
     raise AssertionError("\n".join([f"{run.stdout}{run.stderr}".strip(), *replays]))
 
 
-def check_module(factory: Callable[[], Any] | str, *, pythons: Sequence[str] = (), subject: str = "inductor") -> None:
+def check_module(
+    factory: Callable[[], Any] | str, *, pythons: Sequence[str] = (), subject: str | Sequence[str] = "inductor"
+) -> None:
     """Compare eager with compiled, block by block, under this interpreter; or two torch versions (fuzz.compare).
 
     Args:
         factory: A function of a module, or "package.module:function", that gives (module, args) or
             (module, args, kwargs).
         pythons: The interpreters of the old and the new torch.
-        subject: How blocks are compiled.
+        subject: How blocks are compiled, such as "inductor" or ("onnxruntime", "openvino").
 
     Raises AssertionError with the table if a block is wrong or refused, whose case files are kept, or judged in part or
     not at all; or with the error of `fuzz.compare`.
     Raises ValueError for a function without a name.
     """
     name = factory if isinstance(factory, str) else _find_name(factory)
-    command = [sys.executable, "-m", "fuzz.compare", "--quiet", "--module", name, "--subject", subject]
+    command = [sys.executable, "-m", "fuzz.compare", "--quiet", "--module", name]
+    command += [f"--subject={one}" for one in ([subject] if isinstance(subject, str) else subject)]
     command += [f"--python={python}" for python in pythons or (sys.executable,)]
     out = Path(tempfile.mkdtemp(prefix="attnfuzz-"))
     run = subprocess.run(

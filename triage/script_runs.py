@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -99,8 +99,20 @@ class ScriptRuns:
 
         return self._pool.submit(begin)
 
-    def run(self, text: str, importable: tuple[str, ...] = ()) -> CompletedProcess[str]:
-        """Run the text of a script to its end. `importable`: directories to import from."""
+    def run(
+        self,
+        text: str,
+        importable: tuple[str, ...] = (),
+        *,
+        beside: Iterable[Path] = (),
+        keep: tuple[Path, Iterable[str]] = (Path(), ()),
+    ) -> CompletedProcess[str]:
+        """Run the text of a script to its end.
+
+        importable: directories to import from
+        beside: files that it reads
+        keep: a directory, and the names of files that it writes, which are moved there
+        """
         variables = os.environ | SCRIPT_ENVIRONMENT
         if importable:
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, (*importable, os.environ.get("PYTHONPATH", ""))))
@@ -111,6 +123,9 @@ class ScriptRuns:
         home.mkdir(exist_ok=True)
         (home / _FILE).write_text(text, encoding="utf-8")
         link_files(text, home)
+        for file in beside:
+            if file.is_file():
+                shutil.copy(file, home)
         command = ["timeout", "--foreground", "--kill-after=5", str(self._seconds), self._python, _FILE]
         pipe = subprocess.PIPE
         with self._lock:
@@ -127,6 +142,10 @@ class ScriptRuns:
                 start_new_session=True,
             )
         out, log = self._process.communicate()
+        for name in keep[1]:
+            if (home / name).is_file():
+                keep[0].mkdir(parents=True, exist_ok=True)
+                shutil.move(home / name, keep[0] / name)
         return CompletedProcess(command, self._process.returncode, out, log)
 
 

@@ -108,6 +108,37 @@ def return_less(case: Case) -> Iterator[Case]:
         step //= 2
 
 
+def return_all(case: Case) -> Case | None:
+    """The case that returns all its values; None if it can't."""
+    types = types_of(case)
+    return edits.prune_if_valid(
+        replace(case, returns=tuple(op.name for op in case.ops if types[op.name].dtype != COMPLEX))
+    )
+
+
+def end_at(case: Case, name: str) -> Iterator[Case]:
+    """Return this value alone: of its operation on inputs, as `start_later`, then of all that it needs."""
+    ended = edits.prune_if_valid(replace(case, returns=(name,)))
+    if ended is not None:
+        yield from start_later(ended)
+        yield ended
+
+
+def start_later(case: Case) -> Iterator[Case]:
+    """Keep the last operations: 1, 2, 3, 4, 6, 8, 12 and so on. Values that they read become inputs."""
+    types = types_of(case)
+    counts = sorted({1, *(2**n for n in range(1, 10)), *(3 * 2**n for n in range(9))})
+    for count in itertools.takewhile(lambda count: count < len(case.ops), counts):
+        gone, kept = case.ops[:-count], case.ops[-count:]
+        read = {arg for op in kept for arg in op.args} | {*case.returns}
+        cut = [op.name for op in gone if op.name in read]
+        if any(types[name].dtype == COMPLEX for name in cut):
+            continue
+        inputs = [edits.input_like(name, types[name], len(case.inputs) + at) for at, name in enumerate(cut)]
+        contracts = edits.list_unaffected(case, [op.name for op in gone])
+        yield replace(case, ops=kept, inputs=(*case.inputs, *inputs), contracts=contracts)
+
+
 def cut_to_inputs(case: Case) -> Iterator[Case]:
     """Make a computed value an input, without the operations before it; the cut that removes most comes first."""
     types = types_of(case)

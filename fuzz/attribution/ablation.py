@@ -72,6 +72,8 @@ def describe_stage(stage: str, subject: str = "", case: Case | None = None, *, a
     settings |= dict(case.settings) if case and spec.options else {}
     backend = get_spec(stage).sdpa
     name = f"`F.scaled_dot_product_attention` under `sdpa_kernel({backend})`" if backend else f"`{stage}`"
+    foreign = get_spec(stage).compiler
+    name = foreign.words if foreign and foreign.is_foreign else name
     words = [row.label if row else name, *(f"{keyword}={value!r}" for keyword, value in spec.keywords)]
     words += [f"torch._functorch.config.activation_memory_budget={MEMORY_BUDGET}" if spec.recomputes else ""]
     is_backend = words[0].startswith("backend=")
@@ -81,15 +83,19 @@ def describe_stage(stage: str, subject: str = "", case: Case | None = None, *, a
 
 
 def run_ablation(entry: Entry, asker: Asker, *, full: bool = True) -> Ablation:
-    """Judge a case at every stage: from eager to Inductor, or with PyTorch's MATH backend and an attention function.
+    """Judge a case at every stage: from eager to Inductor, with PyTorch's MATH backend and an attention function, or in
+    eager and by a compiler that is no part of torch.
 
     Unless `full`, code generation is left out if the graph passes show the failure. The result that a campaign saved is
     then reused if this torch gave it. Raises UserError.
     """
     case, hello = entry.case, asker.hello
+    if is_other_compiler(entry.subject, hello):
+        own = {} if full else recall(entry, hello)
+        stages = {EAGER: _ask_each(asker, case, (EAGER,))[EAGER]}
+        stages |= {name: own.get(name) or _ask_each(asker, case, (name,))[name] for name in (entry.subject,)}
+        return Ablation(hello, stages, entry.subject if _is_faulty(stages[entry.subject]) else EAGER)
     if is_attention(entry.subject):
-        if entry.subject not in hello.attention:
-            raise UserError(f"{entry.subject} is neither an attention function (see docs/kernels.md) nor torch.compile")
         return Ablation(hello, _ask_each(asker, case, (EAGER, MATH, entry.subject)), entry.subject)
     if get_spec(entry.subject).sharded:
         stages = _ask_each(asker, case, (EAGER, SHARDED, entry.subject))
@@ -120,6 +126,11 @@ def run_ablation(entry: Entry, asker: Asker, *, full: bool = True) -> Ablation:
         base = subject_of(DYNAMIC if is_dynamic else INDUCTOR, entry)
         stages[NO_PATTERNS] = ask_or_raise(asker, Question(case, (base,), (Trial(NO_PATTERNS),)))
     return Ablation(hello, stages, _find_accused(entry, stages))
+
+
+def is_other_compiler(subject: str, hello: Hello) -> bool:
+    """Whether the subject is a compiler that is no part of torch: of fuzz/compilers, or the user's."""
+    return get_spec(subject).is_foreign or (is_user_function(subject) and subject not in hello.attention)
 
 
 def _ask_each(asker: Asker, case: Case, subjects: tuple[str, ...]) -> dict[str, SubjectResult]:

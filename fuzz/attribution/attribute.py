@@ -3,6 +3,7 @@
 - Lost process: the first stage of the ablation that fails, and the operation that ran when the process was lost. No
   other experiment follows, because each costs a process.
 - Eager: the operation that eager computes wrongly, and the edit of the case that makes it right.
+- Compiler that is no part of torch: fuzz/attribution/foreign.py.
 - Attention function: the options whose removal makes a call right.
 - Compiler: the first stage that fails, and within it the first experiment of `_NARROWER` that flips. Within the graph
   passes: a wrong operation that a rewrite calls, a wrong rewrite, else the pass found by bisection.
@@ -24,10 +25,12 @@ from fuzz.attribution.ablation import (
     MATH,
     PASSES,
     Ablation,
+    is_other_compiler,
     run_ablation,
 )
 from fuzz.attribution.decide import find_deciding, needs_write
 from fuzz.attribution.edits import CALLED_DIRECTLY, OF_OPERANDS, OTHER_WRITE, OVERLAPPING, UNCHANGED, list_low_precision
+from fuzz.attribution.foreign import find_foreign_cause
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, mechanism_of, subject_of
 from fuzz.bug_identity import attention_patterns, compare_outcome, contract_features, operation_of
@@ -97,10 +100,14 @@ def attribute(entry: Entry, asker: Asker, ablation: Ablation | None = None, *, d
     if not result.verdict.is_finding:
         raise UserError(f"case {entry.case.id} shows no bug under torch {ablation.hello.torch}: {result.verdict}")
     study = Study(asker, entry, ablation.accused, result, deadline=deadline)
-    if result.verdict.is_lost:
+    is_other = is_other_compiler(entry.subject, ablation.hello) and ablation.accused != EAGER
+    if result.verdict.is_lost and not is_other:
         return _find_lost_cause(study, ablation)
     if result.verdict is Verdict.EAGER_SUSPECT:
         return _blame_operation(replace(study, subject=EAGER), operation_of(result))
+    if is_other:
+        cause = find_foreign_cause(study)
+        return replace(cause, mechanism=Mechanism(MechanismKind.EARLIER_CASES)) if entry.case.before else cause
     cause = (_find_kernel_cause if is_attention(entry.subject) else _find_compiler_cause)(study, ablation)
     if entry.case.before:
         return replace(cause, mechanism=Mechanism(MechanismKind.EARLIER_CASES))

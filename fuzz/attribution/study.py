@@ -11,8 +11,21 @@ from corpus.entry import Entry
 from fuzz.ask.question import Asker, Question
 from fuzz.attribution.edits import edit
 from fuzz.bug_identity import bug_relevant_rewrites, compare_outcome, operation_of
-from fuzz.experiments import EXPERIMENTS, Edit, OtherSubject, Outcome, StepLimit, Trial, Tried, WithoutAxis
-from fuzz.protocol import StepsTaken, SubjectResult, Verdict
+from fuzz.compilers.interface import Variation
+from fuzz.compilers.table import VARIATIONS
+from fuzz.experiments import (
+    EXPERIMENTS,
+    Edit,
+    FirstNode,
+    OtherSubject,
+    Outcome,
+    StepLimit,
+    Trial,
+    Tried,
+    Varied,
+    WithoutAxis,
+)
+from fuzz.protocol import NodeParted, StepsTaken, SubjectResult, Verdict
 from fuzz.subjects import find_variant, get_spec
 from generators.program.case import Case
 
@@ -61,6 +74,12 @@ class Study:
         match row.change:
             case StepLimit() if not argument:
                 return self._bisect(experiment)
+            case Varied() if (names := VARIATIONS[experiment].arguments) and not argument:
+                return self._find_step(experiment, names)
+            case Varied() if not _varies(subject, VARIATIONS[experiment]):
+                return Tried(experiment, "", Outcome.DOES_NOT_APPLY)
+            case FirstNode():
+                return self._find_node(experiment, argument)
             case OtherSubject(name):
                 subject = subject_of(name, self.entry)
             case WithoutAxis(axis):
@@ -117,12 +136,46 @@ class Study:
             Tried(kind, steps.last, outcome) if outcome is Outcome.PASSES else Tried(kind, "", Outcome.DOES_NOT_APPLY)
         )
 
+    def _find_step(self, experiment: str, names: tuple[str, ...]) -> Tried:
+        """Find the first of these steps without which, and without all before it, the case passes.
+
+        The argument of the outcome names the step, with the steps before it if it does not suffice.
+        """
+
+        def omit(*left_out: str) -> Tried:
+            return self.try_out(experiment, ",".join(left_out))
+
+        every = omit(*names)
+        if not every.flips:
+            return replace(every, argument="")
+        most = bisect_left(range(len(names)), True, lo=1, key=lambda count: omit(*names[:count]).flips)
+        alone = omit(names[most - 1])
+        return alone if alone.flips else omit(*names[:most])
+
+    def _find_node(self, experiment: str, wanted: str) -> Tried:
+        """Find the first wrong node. The argument of the outcome names its operators; it applies if these are among
+        them."""
+        if self.is_time_up:
+            return Tried(experiment, wanted)
+        result = self.ask(self.case, self.subject, Trial(experiment))
+        seen = next((one for one in result.observations if isinstance(one, NodeParted)), NodeParted())
+        is_found = bool(seen.operators) and {*filter(None, wanted.split(","))} <= {*seen.operators}
+        outcome = self._compare(result) if is_found else Outcome.DOES_NOT_APPLY
+        return Tried(experiment, ",".join(seen.operators), outcome)
+
     def _compare(self, other: SubjectResult) -> Outcome:
         applies = not self.rewrite or self.rewrite in bug_relevant_rewrites(other.applied_rewrites)
         called = {"", *(one.operation for one in other.wrong_rewrites)}
         if self.rewrite and other.verdict.has_wrong_numbers and operation_of(self.result) not in called:
             other = replace(other, verdict=Verdict.OK)  # the rewrite is wrong, but the operation under study is right
         return compare_outcome(other, self.result, applies=applies)
+
+
+def _varies(subject: str | None, variation: Variation) -> bool:
+    """Whether the variation is one of the subject's compiler, and no way in which it works already."""
+    compiler = get_spec(subject or "").compiler
+    is_own = compiler is not None and variation in compiler.variations
+    return is_own and not variation.keywords.items() <= (compiler.keywords.items() if compiler else set())
 
 
 def subject_of(stage: str, entry: Entry) -> str:

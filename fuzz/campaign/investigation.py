@@ -10,7 +10,7 @@ from fuzz.ask.question import Asker, ProcessState, Question
 from fuzz.bug_identity import compare_outcome, indirectness, is_same_failure, kind_of
 from fuzz.campaign.history import find_earlier, find_repeats
 from fuzz.experiments import Outcome
-from fuzz.protocol import EAGER, SubjectResult, Verdict
+from fuzz.protocol import EAGER, Parted, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.run_store import SuspicionOutcome
 from fuzz.subjects import INDUCTOR, compiler_of, get_spec, without_options
@@ -152,11 +152,24 @@ class Investigation:
             accept(candidate, result)
             return True
 
+        def find_wrong(every: Case) -> str | None:
+            result = self.probe(every, suspect.subject)
+            seen = (one.output for one in (result.observations if result else ()) if isinstance(one, Parted))
+            output = next(seen, None)
+            return None if output is None else every.returns[output]
+
         def is_spent() -> bool:
             return self.is_time_up() or (suspect.verdict.is_lost and self.probes >= self.process_probes)
 
+        is_value = suspect.verdict.has_wrong_numbers and not attention_only
         return shrink(
-            self.case, still_fails, is_spent, attention_only=attention_only, look_ahead=look_ahead, at_once=self.at_once
+            self.case,
+            still_fails,
+            is_spent,
+            attention_only=attention_only,
+            look_ahead=look_ahead,
+            at_once=self.at_once,
+            find_wrong=find_wrong if is_value and not self.case.calls else None,
         )
 
     def seen_in_baseline(self, conclusion: Conclusion) -> dict[str, str]:

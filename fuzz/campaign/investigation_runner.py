@@ -60,7 +60,9 @@ class InvestigationRunner:
             taken = None if is_late or state.schedule.has_shown else queue.take_alike()
             if taken is None and not (is_late or (cases_left and times.is_above(self._share))):
                 is_idle = not cases_left or not times.is_above(FRUITLESS_SHARE)
-                taken = queue.take() or queue.take_alike() or (queue.take(even_fruitless=True) if is_idle else None)
+                every = not cases_left or times.has_time_for_exceptions
+                taken = queue.take(with_exceptions=every) or queue.take_alike()
+                taken = taken or (queue.take(even_fruitless=True, with_exceptions=every) if is_idle else None)
             if taken is not None:
                 times.begin()
             return taken
@@ -91,7 +93,7 @@ class InvestigationRunner:
             self.state.suspicions.put(suspicion)
             raise
         finally:
-            self._times.end()
+            self._times.end(is_exception=isinstance(reason, Signature) and self.state.suspicions.is_exception(reason))
 
     def _experiment(self, suspicion: Suspicion, crew: Crew) -> AnswerCache:
         """Asks the crew for experiments about a suspicion. Raises `NoTimeLeft` when the time for these is over."""

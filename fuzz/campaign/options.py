@@ -75,6 +75,7 @@ class Options:
     ledger: Ledger | None = None
     against: WorkerConfig | None = None  # the interpreter of `--against`: a finding must pass there, or fail otherwise
     quiet: bool = False  # print findings only
+    draws: bool = False  # programs with given operations, which compilers alone take
     named: tuple[str, ...] = ()  # the subjects that the user gave
     gpus: tuple[str, ...] = ()  # values of CUDA_VISIBLE_DEVICES, which workers take by turns
     open_remote: Callable[..., WorkerProcess] | None = None  # gives the workers of a Ray cluster

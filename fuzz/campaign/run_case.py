@@ -8,7 +8,7 @@ from fuzz.campaign.crew import Crew
 from fuzz.campaign.schedule import Job
 from fuzz.events import CaseJudged, SuspicionRaised
 from fuzz.protocol import Result, Verdict
-from fuzz.protocol.render import describe
+from fuzz.protocol.render import name_refusal
 from fuzz.subjects import get_spec
 from generators.sampling.choices import Choices
 from generators.sampling.dropout import show_dropouts
@@ -113,7 +113,9 @@ def _record(state: CampaignState, crew: Crew, job: Job, result: Result) -> None:
             worker=crew.number,
             verdicts={one.subject: one.verdict for one in result.results},
             rejected=result.rejected,
-            skipped={one.subject: describe(one) for one in result.results if one.verdict is Verdict.SKIPPED},
+            skipped={
+                one.subject: name_refusal(one.failure) for one in result.results if one.verdict is Verdict.SKIPPED
+            },
             coverage=tuple(sorted(coverage)),
             explained_by=explained,
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from fuzz.campaign.options import Budget
 from fuzz.protocol import EAGER
-from fuzz.subjects import INDUCTOR, SUBJECTS, SubjectSpec, find_abilities, get_spec, is_attention, is_user_function
+from fuzz.subjects import INDUCTOR, SUBJECTS, SubjectSpec, find_abilities, get_spec, is_user_function
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.emit import is_random
@@ -48,7 +48,7 @@ def choose_subjects(given: list[str], device: str = "cpu") -> tuple[str, ...]:
 
 def _list_always(specs: Mapping[str, SubjectSpec]) -> tuple[str, ...]:
     """The subjects that share no time with others, and functions of the user's; else the first subject."""
-    if all(map(is_attention, specs)):
+    if all(is_user_function(name) or spec.is_attention for name, spec in specs.items()):
         return tuple(specs)
     always = [name for name, spec in specs.items() if not spec.share]
     always += filter(is_user_function, specs)
@@ -79,7 +79,13 @@ class Schedule:
             (name for name, spec in expensive.items() if spec.is_surrogate and spec.random), None
         )
         self._has_compiled_cxx = self._is_compiling_first = False
+        self.abilities: Mapping[str, Collection[str]] = {}  # of functions of the user's, as in `Hello`
         self._lock = threading.Lock()
+
+    def _promises(self, subject: str, case: Case) -> bool:
+        """Whether a subject promises to take such cases, as all but compilers of inference programs do."""
+        abilities = find_abilities([subject], self.abilities)
+        return abilities is None or not find_obstacle(case, abilities)
 
     def subjects_for_module(self, case: Case, turn: int) -> tuple[str, ...]:
         """The subjects of a block of the user's module: first the cheap subjects and torch.compile as users call it, at
@@ -113,7 +119,7 @@ class Schedule:
                     due.append(subject)
                     self._is_compiling_first = self._is_compiling_first or spec.needs_cxx
         # Without any subject that takes the case, the first tells why.
-        return (*filter(lambda subject: _promises(subject, case), self.always), *due) or self.always[:1]
+        return (*(name for name in self.always if self._promises(name, case)), *due) or self.always[:1]
 
     def _takes(self, spec: SubjectSpec, case: Case) -> bool:
         """Whether a subject can show a failure of this case that other subjects don't.
@@ -131,7 +137,7 @@ class Schedule:
             or (spec.random and not is_random(case))
             or (spec.recomputes and not case.training)
             or (spec.is_exported and case.training)
-            or (spec.is_foreign and not _promises(spec.backend, case))
+            or (spec.is_foreign and not self._promises(spec.backend, case))
             or (
                 spec.options
                 and not any(SETTINGS[name].in_graph_passes or not spec.is_surrogate for name, _ in case.settings)
@@ -147,12 +153,6 @@ class Schedule:
             self._total += seconds
             for subject in self._spent.keys() & by_subject.keys():
                 self._spent[subject] += by_subject[subject]
-
-
-def _promises(subject: str, case: Case) -> bool:
-    """Whether a subject promises to take such cases, as all but compilers of inference programs do."""
-    abilities = find_abilities([subject])
-    return abilities is None or not find_obstacle(case, abilities)
 
 
 def _has_attention(spec: SubjectSpec, case: Case) -> bool:

@@ -197,9 +197,8 @@ def _is_unused(subject: str, counts: Counts) -> bool:
 
 
 def _describe_coverage(subject: str, counts: Counts) -> str:
-    met, reasons = counts.verdicts[subject].total(), counts.skipped[subject]
-    listed = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common(5))
-    return f"{subject} took {met - reasons.total()} of {met} cases; not taken: {listed}"
+    met, skipped = counts.verdicts[subject].total(), counts.skipped[subject].total()
+    return f"{subject} took {met - skipped} of {met} cases; not taken: {counts.list_refusals(subject)}"
 
 
 def describe_unused(named: Iterable[str], counts: Counts) -> str:

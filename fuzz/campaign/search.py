@@ -17,6 +17,7 @@ from fuzz.run_store import Results
 from generators.errors import UserError
 from generators.program.attention_stub import AttentionCall, list_calls
 from generators.program.case import Case
+from generators.program.emit import list_unplain
 from generators.sampling.choices import Choices
 from generators.sampling.sample import Limits
 from generators.sampling.variants import Variant, make_variants, variant_of
@@ -38,6 +39,14 @@ _BAR, _PATIENCE = 0.75, 600
 """A call is taken if its worth reaches the bar. The bar falls from _BAR to 0 while _PATIENCE calls are passed over."""
 _KNOWN = 0.1
 """The factor on the worth of a call that probably shows a known bug."""
+
+_HOPELESS = 0.25
+"""A case is drawn again if no compiler is likelier than this to take it: one of its words was refused thrice, and never
+taken."""
+_DRAWS = 4
+"""How often a case is drawn at most. Each draw takes a millisecond or two, and a refused case the time of a check."""
+_APART = 1 << 40
+"""The distance between the numbers of these draws. No campaign has as many cases."""
 
 Items = frozenset[CoverageItem]
 DrawCase = Callable[..., Case]
@@ -170,9 +179,64 @@ def _list_patterns(items: Items) -> frozenset[str]:
     return frozenset("_".join(name.split("_")[:4]) for name in rewrites if name.startswith(PATTERN_PREFIX))
 
 
-class AttentionSearch(Random):
-    """Random cases that some function probably takes, and that avoid its known bugs. Learns from all calls which words
-    (properties) of a call make a refusal likely.
+class _Learning(Random):
+    """Random cases that some subject probably takes. Learns from all cases which words (properties) of a case make a
+    refusal likely."""
+
+    def __init__(self, draw: DrawCase, seed: int, covered: Iterable[CoverageItem] = ()) -> None:
+        super().__init__(draw, covered)
+        self._seed = seed
+        self._met, self._taken = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        """How many cases of a subject have a word, and how many of these cases it took. Each case has the word ""."""
+
+    def _list_words(self, case: Case) -> set[str]:
+        raise NotImplementedError
+
+    def _predict_acceptance(self, subject: str, words: Iterable[str]) -> float:
+        """The estimated acceptance of a case, relative to that of all cases: the lowest acceptance of its words."""
+        rates = [(1 + self._taken[subject, word]) / (1 + self._met[subject, word]) for word in ("", *words)]
+        return min(rates) / rates[0]
+
+    def record(self, case: Case, result: Result) -> tuple[Items, bool]:
+        """Learn from refusals, and return as `Random.record` does."""
+        words = {"", *self._list_words(case)}
+        with self._lock:
+            for one in result.results:
+                is_refused = isinstance(one.failure, NotTaken) and one.failure.why is Refusal.UNSUPPORTED
+                if is_refused or one.verdict is not Verdict.SKIPPED:
+                    self._met.update((one.subject, word) for word in words)
+                    self._taken.update((one.subject, word) for word in words if not is_refused)
+        return super().record(case, result)
+
+
+class CompilerSearch(_Learning):
+    """Random cases without operations that all compilers refuse again and again. Words are the operations of a case,
+    each alone and with the dtype of an input, and its regions."""
+
+    def __init__(
+        self, draw: DrawCase, seed: int, subjects: Sequence[str], covered: Iterable[CoverageItem] = ()
+    ) -> None:
+        super().__init__(draw, seed, covered)
+        self._subjects = subjects
+
+    def choose(self, index: int) -> ChosenCase:
+        """Case number `index`, or another if that is hopeless. Until refusals it only depends on the seed."""
+        is_free = Choices(f"{self._seed}:{index}:compilers").chance(EXPLORED)
+        for number in range(1 if is_free else _DRAWS):
+            case = self._draw(index + number * _APART)
+            with self._lock:
+                words = self._list_words(case)
+                if max(self._predict_acceptance(name, words) for name in self._subjects) > _HOPELESS:
+                    break
+        return ChosenCase(case, "random")
+
+    def _list_words(self, case: Case) -> set[str]:
+        kinds = {op.kind for op in case.ops} | {*list_unplain(case)}
+        return kinds | {f"{kind} {item.dtype}" for kind in kinds for item in case.inputs}
+
+
+class AttentionSearch(_Learning):
+    """Random cases that some function probably takes, and that avoid its known bugs.
 
     capabilities: the calls that each function takes, by subject.
     """
@@ -180,10 +244,8 @@ class AttentionSearch(Random):
     def __init__(
         self, draw: DrawCase, seed: int, capabilities: Mapping[str, Capabilities], known: KnownBugs, device: str
     ) -> None:
-        super().__init__(draw)
-        self._seed, self._capabilities, self._known, self._device = seed, capabilities, known, device
-        self._met, self._taken = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-        """How many cases of a subject have a word, and how many of these cases it took. Each case has the word ""."""
+        super().__init__(draw, seed)
+        self._capabilities, self._known, self._device = capabilities, known, device
         dims = [one.head_dims for one in capabilities.values()]
         self._head_dims = () if None in dims else tuple(dict.fromkeys(dim for some in dims for dim in some or ()))
 
@@ -210,18 +272,5 @@ class AttentionSearch(Random):
                 best = max(best, taken if repeats or not self._known.expects(subject, call) else taken * _KNOWN)
         return best
 
-    def _predict_acceptance(self, subject: str, words: Iterable[str]) -> float:
-        """The estimated acceptance of a call, relative to that of all calls: the lowest acceptance of its words."""
-        rates = [(1 + self._taken[subject, word]) / (1 + self._met[subject, word]) for word in ("", *words)]
-        return min(rates) / rates[0]
-
-    def record(self, case: Case, result: Result) -> tuple[Items, bool]:
-        """Learn from refusals, and return as `Random.record` does."""
-        words = {""}.union(*(call.words for call in list_calls(case)))
-        with self._lock:
-            for one in result.results:
-                is_refused = isinstance(one.failure, NotTaken) and one.failure.why is Refusal.UNSUPPORTED
-                if is_refused or one.verdict is not Verdict.SKIPPED:
-                    self._met.update((one.subject, word) for word in words)
-                    self._taken.update((one.subject, word) for word in words if not is_refused)
-        return super().record(case, result)
+    def _list_words(self, case: Case) -> set[str]:
+        return set[str]().union(*(call.words for call in list_calls(case)))

@@ -19,14 +19,14 @@ from fuzz.campaign.investigation_runner import InvestigationRunner
 from fuzz.campaign.libfuzzer import LibFuzzerThread
 from fuzz.campaign.options import Options, StopReason, require_space, translate_disk_error
 from fuzz.campaign.screen import Screen, describe_unused, summarize
-from fuzz.campaign.search import AttentionSearch, Guided, Random
+from fuzz.campaign.search import AttentionSearch, CompilerSearch, Guided, Random
 from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.cli import handle_signals, ignore_lost_output
 from fuzz.events import Bus, CampaignEnded, CampaignStarted, EventLog, Notice
 from fuzz.protocol import Hello
 from fuzz.run_store import LOCK_FILE, RESULTS_FILE, Results
 from fuzz.run_summary import RunRecorder
-from fuzz.subjects import get_spec
+from fuzz.subjects import find_abilities, get_spec
 from fuzz.versions import public_version
 from generators.errors import UserError
 from generators.program.case import Case
@@ -103,6 +103,7 @@ class _Session:
 
     def __init__(self, options: Options, results: Results, sample: Sampler) -> None:
         self._options, self._results, self._sample = options, results, sample
+        self._abilities: frozenset[str] | None = None  # of all subjects, if these are compilers that declare some
         self._recorder = RunRecorder(results)
         self._bus = Bus([EventLog(options.out), self._recorder])
         if options.engine == "guided":
@@ -119,7 +120,10 @@ class _Session:
     def _draw(self, index: int, limits: Limits = NO_LIMITS) -> Case:
         """Case number `index` of the seed. If all subjects only compute attention, it has a contract."""
         seed, device = self._options.seed, self._options.worker_config.device
-        return self._sample(seed, index, attention_only=self._state.attention_only, limits=limits, device=device)
+        form = {"attention_only": self._state.attention_only, "limits": limits, "device": device}
+        if self._abilities is not None and self._options.models is None:
+            form["abilities"] = self._abilities
+        return self._sample(seed, index, **form)
 
     def run(self) -> RunResult:
         """Work, and print the summary before a signal can end the process. Raises `UserError` when it can't begin."""
@@ -173,7 +177,11 @@ class _Session:
             hello = self._threads[0].crew.case_worker.hello
         state.known_bugs.attention = frozenset(hello.attention)
         state.attention_only = set(options.subjects) <= set(hello.attention)
+        state.schedule.abilities = hello.abilities
+        self._abilities = find_abilities(options.subjects, hello.abilities)
         _require_subjects(options, hello)
+        if self._abilities is not None and options.models is None and not options.seeds:
+            state.search = CompilerSearch(self._draw, options.seed, options.subjects, results.count_coverage())
         if state.attention_only:
             # Attention functions have no coverage in a compiler, and refuse most seeds.
             takes = {subject: hello.attention[subject] for subject in options.subjects}
@@ -266,6 +274,8 @@ def _require_subjects(options: Options, hello: Hello) -> None:
     specs = {name: get_spec(name) for name in options.subjects if name not in hello.attention}
     if options.engine == "atheris" and not any(spec.uses_inductor for spec in specs.values()):
         raise UserError("--engine atheris follows Inductor: name a --subject that compiles the case")
+    if options.draws and not specs:
+        raise UserError(f"--draw needs a --subject that compiles modules; {options.subjects[0]} computes attention")
     if hello.switch and any(spec.backend for spec in specs.values()):
         raise UserError(hello.switch)
     needy = [name for name in options.subjects if get_spec(name).needs_cxx]

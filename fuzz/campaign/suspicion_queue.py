@@ -9,7 +9,7 @@ from fuzz.bug_identity import Signature, Symptom, kind_of, name_accused
 from fuzz.campaign.known_bugs import KnownBugs, KnownFinding
 from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.run_store import Results, Suspicion, SuspicionOutcome
-from fuzz.subjects import get_spec
+from fuzz.subjects import get_spec, is_user_function
 from generators.program.case import Case
 
 _LONGEST_WAIT = 10
@@ -120,17 +120,22 @@ class SuspicionQueue:
             alike = [one for one in self._list_alike(pending) if one.decided_by != ()]
             return self._results.suspicion(pending.id), alike
 
-    def take(self, *, even_fruitless: bool = False) -> tuple[Suspicion, Signature] | None:
+    def take(self, *, even_fruitless: bool = False, with_exceptions: bool = True) -> tuple[Suspicion, Signature] | None:
         """The suspicion to investigate next, and its signature for `finish`; None if no investigation may start.
-        `even_fruitless`: if nothing better waits, take a suspicion of a fruitless signature."""
+        `even_fruitless`: if nothing better waits, take a suspicion of a fruitless signature. `with_exceptions`: of a
+        compiler that is no part of torch too."""
         with self._lock:
-            startable = [(signature, bucket) for signature, bucket in self._buckets.items() if bucket.may_start]
+            startable = [
+                (signature, bucket)
+                for signature, bucket in self._buckets.items()
+                if bucket.may_start and (with_exceptions or not self.is_exception(signature))
+            ]
             ready = [one for one in startable if len(one[1].waiting) >= 2 ** min(one[1].fruitless, _LONGEST_WAIT)]
             chosen = ready or (startable if even_fruitless else [])
 
-            def rank(item: tuple[Signature, Bucket]) -> tuple[bool, bool, int, int]:
+            def rank(item: tuple[Signature, Bucket]) -> tuple[bool, bool, bool, int, int]:
                 first = item[1].waiting[0]
-                return self._is_late(first), first.is_alike, item[1].works, first.id
+                return self._is_late(first), self.is_exception(item[0]), first.is_alike, item[1].works, first.id
 
             if not chosen:
                 return None
@@ -151,6 +156,12 @@ class SuspicionQueue:
             bucket.busy -= 1
             if fruitful is not None:
                 bucket.fruitless = 0 if fruitful else bucket.fruitless + 1
+
+    def is_exception(self, signature: Signature) -> bool:
+        """Whether a compiler that is no part of torch gave no result. Its wrong numbers go first: nobody sees them."""
+        accused, kinds = signature.accused, {verdict.value for verdict in Verdict if verdict.is_logged}
+        is_other = get_spec(accused).is_foreign or is_user_function(accused)
+        return is_other and accused not in self._known_bugs.attention and signature.kind in kinds
 
     @property
     def waiting(self) -> int:

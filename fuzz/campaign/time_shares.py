@@ -11,6 +11,8 @@ SHARE, LONG_SHARE = 0.5, 0.85
 """The share of worker time for investigations while cases remain. The longer share applies to functions of the user,
 and if more than `MANY_WAITING` suspicions wait for each worker."""
 MANY_WAITING = 4
+EXCEPTIONS_SHARE = 0.15
+"""Exceptions of compilers that are no part of torch get no more than this share of worker time while cases remain."""
 FRUITLESS_SHARE = 0.2
 """While investigations take less than this share of worker time, fruitless signatures are investigated too."""
 
@@ -54,7 +56,7 @@ class TimeShares:
         budget = options.budget.seconds
         self._last = min(_LAST_SECONDS, _LAST_SHARE * (budget or 0.0))
         self._alone = min(options.shrink_seconds, _ALONE_SHARE * budget if budget else options.shrink_seconds)
-        self._ended = 0.0  # seconds of investigations that ended
+        self._ended = self._exceptions = 0.0  # seconds of investigations that ended, and of exceptions among these
         self._open: dict[int, Stopwatch] = {}  # by thread
         self._lock = threading.Lock()
 
@@ -67,10 +69,17 @@ class TimeShares:
         """The stopwatch of the calling thread's investigation."""
         return self._open[threading.get_ident()]
 
-    def end(self) -> None:
-        """The calling thread's investigation ended."""
+    def end(self, *, is_exception: bool = False) -> None:
+        """The calling thread's investigation ended. `is_exception`: as in `SuspicionQueue`."""
         with self._lock:
-            self._ended += self._open.pop(threading.get_ident()).seconds
+            seconds = self._open.pop(threading.get_ident()).seconds
+            self._ended += seconds
+            self._exceptions += seconds * is_exception
+
+    @property
+    def has_time_for_exceptions(self) -> bool:
+        """Whether exceptions took less than their share of worker time so far."""
+        return self._exceptions <= EXCEPTIONS_SHARE * self._stop.elapsed * self._workers
 
     @property
     def open(self) -> int:

@@ -203,8 +203,8 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
         return skip(Refusal.NOT_RANDOM), None
     if subject.spec.recomputes and not case.request.training:
         return skip(Refusal.NOT_TRAINING), None
-    if subject.compiler is not None and (reason := find_unpromised(case, subject.compiler)):
-        return skip(Refusal.UNSUPPORTED, reason), None
+    if subject.compiler is not None and (unpromised := find_unpromised(case, subject.compiler)):
+        return skip(*unpromised), None
     module, recorder = case.program.module(case.request.training), MatchRecorder()
     try:
         with coverage, recorder.watch(), subject.apply_settings():

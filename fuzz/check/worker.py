@@ -202,6 +202,11 @@ def _hello(options: argparse.Namespace, subjects: "dict[str, Subject]", cxx: str
         device_name=torch.cuda.get_device_name() if options.device == "cuda" else platform.machine(),
         subjects=tuple(sorted(subjects)),
         attention=attention,
+        abilities={
+            name: tuple(sorted(subject.compiler.capabilities.abilities))
+            for name, subject in subjects.items()
+            if ":" in name and subject.compiler
+        },
         home=HOME,
         missing_hooks=missing_hooks(),
         switch=find_switch(),

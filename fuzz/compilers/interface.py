@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from generators.records import decode
 
@@ -88,6 +88,32 @@ class Package:
 
 
 @dataclass(frozen=True)
+class Variation:
+    """A plainer way to compile, which is a row of fuzz/experiments.py. A failure that passes under it has its fault in
+    what the variation leaves out: `who`, `stage` and `part` are ids of corpus/causes.py."""
+
+    id: str
+    words: str
+    """For "It passes with ..."."""
+    keywords: Mapping[str, Any]
+    """Of `compile`. A text "{}" stands for names of `arguments`, by commas."""
+    who: str
+    stage: str
+    part: str = ""
+    arguments: tuple[str, ...] = ()
+    """The names of steps that can be left out, in their order. The step at fault is found by bisection."""
+
+
+class WrongNode(NamedTuple):
+    """The first node of a compiled program whose value is wrong. Empty if all values are right."""
+
+    operators: tuple[str, ...] = ()
+    """The operators of the compiler's own model that it computes, such as MatMul; sorted."""
+    operations: tuple[str, ...] = ()
+    """The operations of torch that they come from, such as aten.bmm.default; sorted."""
+
+
+@dataclass(frozen=True)
 class Compiler:
     """A compiler of PyTorch modules.
 
@@ -106,6 +132,12 @@ class Compiler:
     keywords: Mapping[str, Any] = field(default_factory=dict)
     extra: str = ""
     """The extra of pyproject.toml that installs its packages."""
+    converter: str = ""
+    """The project that turns the exported program into a model; "" for `project`."""
+    variations: tuple[Variation, ...] = ()
+    """In the order in which they are tried: the first under which a failure passes has the fault."""
+    find_node: Callable[..., WrongNode] | None = None
+    """Called as `compile`. Each node is compared with a plain evaluation of the model, if there is one."""
 
     @property
     def is_foreign(self) -> bool:

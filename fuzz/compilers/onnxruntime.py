@@ -1,49 +1,59 @@
 """ONNX Runtime on the CPU, through torch.onnx.export."""
 
-import functools
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
-from fuzz.compilers.interface import CompiledCall, Compiler, CompilerCapabilities, Package
+from fuzz.compilers.interface import CompiledCall, Compiler, CompilerCapabilities, Package, Variation
+from fuzz.compilers.onnx_model import export, find_node, open_session
+from fuzz.compilers.onnxruntime_optimizers import OPTIMIZERS
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.export import ExportedProgram
 
-_ONE_THREAD, _FATAL = 1, 4
-
 
 def compile_program(
-    program: "ExportedProgram", inputs: "tuple[Tensor, ...]", *, opset: int, level: str = "ALL", disabled: str = ""
+    program: "ExportedProgram",
+    inputs: "tuple[Tensor, ...]",
+    *,
+    opset: int,
+    optimize: bool = True,
+    evaluates: bool = False,
+    **options: str,
 ) -> CompiledCall:
-    """An inference session. `level`: of its graph optimisations; `disabled`: names of optimizers, by commas."""
-    import onnxruntime
-    import torch
-
-    def open_session(model: str | bytes) -> Any:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.log_severity_level = _ONE_THREAD, _FATAL
-        options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, f"ORT_ENABLE_{level}")
-        words = {"disabled_optimizers": disabled.split(",")} if disabled else {}
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"], **words)
-
-    _keep_registry()
-    model = torch.onnx.export(program, inputs, dynamo=True, opset_version=opset, verbose=False)
-    assert model is not None
-    model.initialize_inference_session(open_session)
+    """A call of the model in an inference session (`options`: as `open_session`), or in ONNX's reference evaluator."""
+    model = export(program, inputs, opset=opset, optimize=optimize)
+    if evaluates:
+        return model.call_reference
+    model.initialize_inference_session(partial(open_session, **options))
     return model
 
 
-def _keep_registry() -> None:
-    """Build the table of ONNX functions once a process: torch builds it at each export, in 70 % of the time of one."""
-    from torch.onnx._internal.exporter import _registration
-
-    registry = getattr(_registration, "ONNXRegistry", None)
-    build = getattr(registry, "from_torchlib", None)
-    if registry is not None and build is not None and not hasattr(build, "cache_info"):
-        registry.from_torchlib = staticmethod(functools.cache(build))
+def _vary(name: str, words: str, who: str, stage: str, part: str = "", **keywords: object) -> Variation:
+    return Variation(f"onnx{name}", words, keywords, who, stage, part)
 
 
+def _at_level(level: str, next_level: str) -> Variation:
+    name, words = f"runtime_{level.lower()}", f"ONNX Runtime's optimisation level ORT_{level}"
+    return _vary(name, words, "onnxruntime", "graph_optimisation", next_level, level=level)
+
+
+_VARIATIONS = (
+    Variation(
+        "onnxruntime_optimizer",
+        "ONNX Runtime's optimizer {} disabled",
+        {"disabled": "{}"},
+        "onnxruntime",
+        "graph_optimisation",
+        arguments=OPTIMIZERS,
+    ),
+    _at_level("ENABLE_EXTENDED", "level_all"),
+    _at_level("ENABLE_BASIC", "level_extended"),
+    _at_level("DISABLE_ALL", "level_basic"),
+    _vary("script_unoptimised", "optimize=False at export", "onnxscript", "graph_optimisation", optimize=False),
+    _vary("_reference", "ONNX's reference evaluator", "onnxruntime", "runtime", evaluates=True),
+)
 ONNXRUNTIME = Compiler(
     "onnxruntime",
     "onnxruntime",
@@ -65,6 +75,9 @@ ONNXRUNTIME = Compiler(
     ),
     keywords={"opset": 18},
     extra="onnxruntime",
+    converter="pytorch",
+    variations=_VARIATIONS,
+    find_node=find_node,
 )
 ONNXRUNTIME_OPSET23 = replace(
     ONNXRUNTIME,

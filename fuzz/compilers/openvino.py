@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from fuzz.compilers.interface import CompiledCall, Compiler, CompilerCapabilities, Package
+from fuzz.compilers.interface import CompiledCall, Compiler, CompilerCapabilities, Package, Variation
+from fuzz.compilers.openvino_model import CONFIG, convert, evaluate, open_model
+from fuzz.compilers.openvino_nodes import find_node
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -15,56 +17,41 @@ if TYPE_CHECKING:
 
 
 def compile_program(
-    program: "ExportedProgram", inputs: "tuple[Tensor, ...]", *, sized: bool = False, **config: object
+    program: "ExportedProgram",
+    inputs: "tuple[Tensor, ...]",
+    *,
+    sized: bool = False,
+    evaluates: bool = False,
+    **config: object,
 ) -> CompiledCall:
-    """A compiled model. `sized`: for the sizes of `inputs` alone; `config`: properties of the device."""
-    import openvino
-
-    # It sends usage data but for this variable.
-    with mock.patch.dict(os.environ, CI="true"):
-        shapes = {"input": [tuple(value.shape) for value in inputs]} if sized else {}
-        model = openvino.convert_model(program, **shapes)
-    request = openvino.Core().compile_model(model, "CPU", {**_CONFIG, **config}).create_infer_request()
-
-    def run(*given: "Tensor") -> "list[Tensor]":
-        request.infer([_to_openvino(value) for value in given])
-        return [_to_torch(request.get_output_tensor(index)) for index in range(len(model.outputs))]
-
-    return run
+    """A compiled model. `sized`, `evaluates`: as `convert` and `evaluate`; `config`: properties of the device."""
+    model = convert(program, inputs, sized=sized)
+    return evaluate(model) if evaluates else open_model(model, config)
 
 
-_CONFIG = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
-"""On processors with bfloat16 it computes in that by default."""
-
-
-def _to_openvino(value: "Tensor") -> Any:
-    import openvino
-    import torch
-
-    value = value.detach().contiguous()
-    if value.dtype is torch.bfloat16:  # NumPy has no such dtype
-        return openvino.Tensor(value.view(torch.int16).numpy(), list(value.shape), openvino.Type.bf16)
-    return openvino.Tensor(value.numpy())
-
-
-def _to_torch(result: Any) -> "Tensor":
-    import openvino
-    import torch
-
-    value = torch.from_numpy(result.data.copy())  # a later call writes into the same memory
-    return value.view(torch.bfloat16) if result.element_type == openvino.Type.bf16 else value
-
-
-def compile_module(module: "nn.Module", _inputs: "tuple[Tensor, ...]") -> Callable[..., Any]:
+def compile_module(module: "nn.Module", _inputs: "tuple[Tensor, ...]", **config: object) -> Callable[..., Any]:
     """A module for torch.compile, which calls OpenVINO for the parts of its graphs that OpenVINO takes."""
     import torch
 
     importlib.import_module("openvino.torch")  # registers the backend
-    options: dict[str, Any] = {"config": {name: str(value) for name, value in _CONFIG.items()}}
+    options: dict[str, Any] = {"config": {name: str(value) for name, value in {**CONFIG, **config}.items()}}
     with mock.patch.dict(os.environ, CI="true"):
         return torch.compile(module, backend="openvino", options=options)
 
 
+def _vary(name: str, words: str, stage: str, part: str = "", **keywords: object) -> Variation:
+    return Variation(f"openvino_{name}", words, keywords, "openvino", stage, part)
+
+
+_OF_DEVICE = (
+    _vary("snippets_off", "SNIPPETS_MODE=DISABLE", "graph_optimisation", "snippets", SNIPPETS_MODE="DISABLE"),
+    _vary("uncached", "CPU_RUNTIME_CACHE_CAPACITY=0", "runtime", "runtime_cache", CPU_RUNTIME_CACHE_CAPACITY="0"),
+    _vary("accurate", "EXECUTION_MODE_HINT=ACCURACY", "runtime", "precision", EXECUTION_MODE_HINT="ACCURACY"),
+)
+_OF_MODEL = (
+    _vary("with_sizes", "fixed sizes", "graph_optimisation", "dynamic_sizes", sized=True),
+    _vary("evaluated", "Model.evaluate, which uses no device", "runtime", evaluates=True),
+)
 OPENVINO = Compiler(
     "openvino",
     "openvino",
@@ -73,10 +60,14 @@ OPENVINO = Compiler(
     packages=(Package("openvino", (2025, 1), (2027,)),),
     capabilities=CompilerCapabilities(
         dynamic=True,
+        # docs.openvino.ai, "CPU Device", "Supported Model Precision": its primitives compute in these dtypes at most.
+        precisions={"int64": ("int32",), "float64": ("float32",)},
         refuses=("openvino.frontend.OpConversionFailure", "openvino.frontend.NotImplementedFailure"),
         refusals=(r"No conversion rule found for operations: ([\w.]+)",),
     ),
     extra="openvino",
+    variations=(*_OF_DEVICE, *_OF_MODEL),
+    find_node=find_node,
 )
 OPENVINO_SIZED = replace(
     OPENVINO,
@@ -86,5 +77,11 @@ OPENVINO_SIZED = replace(
     capabilities=replace(OPENVINO.capabilities, dynamic=False),
 )
 OPENVINO_BACKEND = replace(
-    OPENVINO, name="openvino_backend", words='torch.compile(backend="openvino")', compile=compile_module, takes="module"
+    OPENVINO,
+    name="openvino_backend",
+    words='torch.compile(backend="openvino")',
+    compile=compile_module,
+    takes="module",
+    variations=_OF_DEVICE,
+    find_node=None,
 )

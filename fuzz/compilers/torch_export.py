@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -12,9 +13,9 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 
-def run_program(program: "ExportedProgram", _inputs: "tuple[Tensor, ...]") -> CompiledCall:
-    """The program as a module."""
-    return program.module()
+def run_program(program: "ExportedProgram", _inputs: "tuple[Tensor, ...]", *, decomposes: bool = False) -> CompiledCall:
+    """The program as a module. `decomposes`: after torch's decompositions."""
+    return (program.run_decompositions() if decomposes else program).module()
 
 
 def package(program: "ExportedProgram", _inputs: "tuple[Tensor, ...]") -> CompiledCall:
@@ -43,6 +44,9 @@ def package(program: "ExportedProgram", _inputs: "tuple[Tensor, ...]") -> Compil
 
 _CAPABILITIES = CompilerCapabilities(state=True, random=True, strides=True)
 EXPORT = Compiler("export", "pytorch", "a program of torch.export", run_program, capabilities=_CAPABILITIES)
+EXPORT_DECOMPOSED = replace(
+    EXPORT, name="export_decomposed", words="the same after its decompositions", keywords={"decomposes": True}
+)
 AOT_INDUCTOR = Compiler(
     "aot_inductor", "pytorch", "such a program, packaged by AOTInductor", package, capabilities=_CAPABILITIES
 )

@@ -67,9 +67,18 @@ class Running(Observation):
 
 @dataclass(frozen=True)
 class Parted(Observation):
-    """The first watched submodule whose result is wrong; "" if all are right."""
+    """The first of several watched values that is wrong: an output of a case, or the result of a submodule."""
 
-    path: str = ""
+    path: str = ""  # of the submodule; "" if all are right
+    output: int | None = None  # its number; None for submodules, or if all are right
+
+
+@dataclass(frozen=True)
+class NodeParted(Observation):
+    """The first node of another compiler's program whose value is wrong, as `WrongNode` of fuzz/compilers."""
+
+    operators: tuple[str, ...] = ()
+    operations: tuple[str, ...] = ()
 
 
 class ProtocolError(Exception):
@@ -97,6 +106,8 @@ class Hello(Message):
     device_name: str = ""
     subjects: tuple[str, ...] = ()
     attention: dict[str, Capabilities] = field(default_factory=dict)  # by subject that computes just a case's attention
+    abilities: dict[str, tuple[str, ...]] = field(default_factory=dict)  # as in generators/program/portability.py, by
+    # function of the user's that compiles modules
     missing_hooks: dict[str, str] = field(default_factory=dict)  # by kind of coverage, names that this torch lacks
     home: str = ""  # the directory of the torch package
     switch: str = ""  # what switches compilers off, in one line
@@ -146,6 +157,7 @@ class Live:
     path: str  # "" for the whole module
     drops: bool = True  # rates of dropout stay as they are; else all are 0
     watched: tuple[str, ...] = ()  # paths of its submodules whose results are compared too, in this order
+    inference: bool = False  # in inference; else in its own mode
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ class Refusal(Word):
     NO_CONTRACT = "no_contract", "the case has no contract that says what its attention computes"
     NOT_RANDOM = "not_random", "the case draws no random numbers"
     NOT_TRAINING = "not_training", "the case has no backward pass"
+    NOT_INFERENCE = "not_inference", "the case is in training, which it does not promise"
     UNSUPPORTED = "unsupported", ""
     NOT_COMPILED = "not_compiled", "no compiled code ran"
     TEXT_FAILS = "text_fails", "the program around the call does not run"
@@ -123,6 +124,13 @@ class WrongValue(Failure):
     eager_error: float | None = None
     gradient_missing: bool = False  # 0 stands in its place
     undeclared: tuple[str, ...] = ()  # values that the function would have to round to be right, as in `Capabilities`
+
+
+@dataclass(frozen=True)
+class RightAt(Failure):
+    """The values are right at other precisions, which the compiler declares. Accuses nobody."""
+
+    precisions: tuple[str, ...]  # dtypes
 
 
 @dataclass(frozen=True)

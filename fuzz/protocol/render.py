@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuzz.protocol import SubjectResult, Verdict, failures
-from fuzz.protocol.failures import Failure, Sequences, Value, Write
+from fuzz.protocol.failures import Failure, Refusal, Sequences, Value, Write
 
 _PLACES = {"itself": "of {} itself", "between": "between the rows of {}"}
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
@@ -68,11 +68,21 @@ ValueWords = Callable[[Value], str]
 def describe(result: SubjectResult, words: ValueWords = describe_value) -> str:
     """The failure of a result in one line, or ""."""
     parts = [describe_failure(result.failure, words)] if result.failure is not None else []
-    if result.verdict is Verdict.PRECISION_POLICY:
+    if result.verdict is Verdict.PRECISION_POLICY and not isinstance(result.failure, failures.RightAt):
         parts.append("gone with emulate_precision_casts=True")
     if result.writes:
         parts.append(f"wrote {describe_writes(result.writes)}")
     return "; ".join(part for part in parts if part)
+
+
+def name_refusal(failure: Failure | None) -> str:
+    """What a subject does not take, to be counted: an operator if it names one, else as `describe_failure`."""
+    if isinstance(failure, failures.NotTaken) and (failure.operator or failure.why in _OF_MODE):
+        return failure.operator or _OF_MODE[failure.why]
+    return "" if failure is None else describe_failure(failure)
+
+
+_OF_MODE = {Refusal.NOT_INFERENCE: "training", Refusal.NOT_TRAINING: "inference"}
 
 
 def describe_writes(writes: Sequence[Write]) -> str:
@@ -103,8 +113,11 @@ def describe_failure(failure: Failure, words: ValueWords = describe_value) -> st
         case failures.ProcessLost(place=place, last_words=last):
             text = failure.how.label.format(failure.detail)
             text += f", in {place}" if place else f": {last}" if last else ""
-        case failures.NotTaken():
-            text = ": ".join(filter(None, [failure.why.label, failure.detail]))
+        case failures.RightAt(precisions=precisions):
+            text = f"right at {' and '.join(precisions)}, which the compiler declares"
+        case failures.NotTaken(detail=detail, operator=operator):
+            named = operator if operator not in detail else ""
+            text = ": ".join(filter(None, [failure.why.label, named, detail]))
         case _:
             text = _fill(failure, words)
     if failure.unwritten:

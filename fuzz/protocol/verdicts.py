@@ -41,7 +41,7 @@ class Verdict(Word):
     PRECISION_POLICY = (
         "precision_policy",
         Group.CLEARS,
-        "off by rounding that is by design: casts that Inductor drops",
+        "off by rounding that is by design: casts that Inductor drops, a precision that a compiler declares",
     )
     CONVENTION = (
         "convention",

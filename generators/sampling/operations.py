@@ -23,7 +23,13 @@ OWN_WRITERS = (
     *("einsum", "embedding", "as_strided", "polar", "view_as_complex", "view_as_real", "arange"),
 )
 """Operations that other parts of the generator write."""
-_UNLIKELY = ("one_hot", "bucketize", "grouped_mm")  # take arguments that random ones hardly ever are
+_UNLIKELY = (
+    "one_hot",
+    "bucketize",
+    "grouped_mm",
+    "shift_left",
+    "shift_right",
+)  # take arguments that random ones hardly ever are
 DRAWN = tuple(kind for kind, spec in OPS.items() if kind not in OWN_WRITERS + _UNLIKELY and spec.arity[1] > 0)
 """The operations that are added: all others but constants."""
 _POSITIVE = ("log", "log2", "log1p", "sqrt", "rsqrt", "reciprocal", "acos", "pow")
@@ -91,7 +97,7 @@ def apply(b: Builder, c: Choices, spec: OpSpec, value: str, others: Sequence[str
             args = [first, *(_draw_argument(b, c, first, others, places) for _ in range(count - 1))]
             if spec.kind.startswith("scatter") and count == 3 and c.chance(_SOURCE_SHARE):
                 args[2] = b.input("source", b.shape(args[1]), dtype=b.dtype_of(first))
-            if spec.takes == "bool" or spec.kind == "where":
+            if spec.takes in ("bool", "integral") or spec.kind == "where":
                 args[0] = b.op("gt", first, to="keep", other=0.0)
             made = b.op(spec.kind, *args, to="made", **attrs)
             require(b.size(product(b.shape(made))) <= _MOST_ELEMENTS, "the result is too large")

@@ -39,20 +39,30 @@ class WithParts:
     """
 
     def __init__(self, parts: Sequence[str], abilities: Collection[str] | None = None) -> None:
+        self._wanted = parts
         for part in parts:
             if part not in _PARTS:
                 near = get_close_matches(part, sorted(_PARTS), 3)
                 hint = f"did you mean {' or '.join(near)}?" if near else "docs/cases.md lists regions and changes"
                 raise UserError(f"--draw {part}: no drawn program has such an operation, region or change; {hint}")
+        self._restrict(abilities)
+
+    def _restrict(self, abilities: Collection[str] | None) -> None:
+        for part in self._wanted:
             obstacles = [_find_obstacle_of(name, abilities) for name in _GROUPS.get(part, (part,))]
             if all(obstacles):
                 raise UserError(f"--draw {part}: these subjects take no case with it: {OBSTACLES[obstacles[0]].words}")
-        named = [name for part in parts for name in _GROUPS.get(part, (part,))]
+        named = [name for part in self._wanted for name in _GROUPS.get(part, (part,))]
         self._parts = tuple(name for name in named if not _find_obstacle_of(name, abilities))
         self._abilities = abilities
 
-    def sample(self, seed: int, index: int, **form: object) -> Case:
-        """Case number `index` of the seed. `form` are options of `generators.sampling.sample.sample`."""
+    def sample(self, seed: int, index: int, *, abilities: Collection[str] | None = None, **form: object) -> Case:
+        """Case number `index` of the seed. `form` are options of `generators.sampling.sample.sample`.
+
+        abilities: as for the class, where they are known later
+        """
+        if self._abilities is None and abilities is not None:
+            self._restrict(abilities)
         c = Choices(f"{seed}:{index}:parts")
         part = c.pick(self._parts)
         for attempt in range(_TRIES):

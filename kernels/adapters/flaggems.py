@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from kernels.adapters import HEAD_DIMS, import_adapted, read_window, require
+from kernels.adapters import HEAD_DIMS, add_axes, import_adapted, read_window, require
 
 _OPS = import_adapted("flag_gems.ops.attention", "flag-gems")
 _FLASH = import_adapted("flag_gems.ops.flash_kernel", "flag-gems").flash_fwd_kernel
@@ -32,9 +32,7 @@ def attention(
     """`scaled_dot_product_attention`, forward and backward; backward for contiguous tensors, which it asserts."""
     require(causal != "bottom_right", "causal from the bottom right")
     require((mask is None) + (bias is None) + (causal is None) >= 2, "more than one of mask, bias and causal")
-    added = mask if bias is None else bias
-    if added is not None:
-        added = added.reshape((1,) * (4 - added.dim()) + added.shape)
+    added = add_axes(mask if bias is None else bias)
     out: Tensor = _OPS.scaled_dot_product_attention(
         q, k, v, added, is_causal=causal is not None, scale=scale, enable_gqa=k.shape[1] != q.shape[1]
     )

@@ -203,3 +203,22 @@ def test_suspicions_about_the_users_function_come_before_those_about_eager(tmp_p
     taken = [queue.take() for _ in failures]
     assert [one[0].result.verdict for one in taken if one] == ["wrong_result", "runtime_error", "eager_suspect"]
     results.close()
+
+
+def test_wrong_numbers_of_another_compiler_come_before_its_exceptions(tmp_path: Path) -> None:
+    """Others wait longer: those of torch.compile go as they come."""
+    results = Results(tmp_path)
+    queue = SuspicionQueue(results, KnownBugs())
+    failures = [
+        (case("exp"), SubjectResult("openvino", Verdict.COMPILE_ERROR)),
+        (case("exp", "sin"), SubjectResult("mine:compile", Verdict.RUNTIME_ERROR)),
+        (case("exp", "exp"), SubjectResult("inductor", Verdict.COMPILE_ERROR)),
+        (case("exp", "relu"), SubjectResult("openvino", Verdict.WRONG_RESULT)),
+    ]
+    for suspicion in results.record_case(case("exp"), position=(1, frozenset()), unexplained=failures):
+        queue.put(suspicion)
+    first = [queue.take(with_exceptions=False) for _ in failures]
+    assert [one[0].result.subject for one in first if one] == ["inductor", "openvino"]
+    rest = [queue.take() for _ in failures]
+    assert [one[0].result.verdict for one in rest if one] == ["compile_error", "runtime_error"]
+    results.close()

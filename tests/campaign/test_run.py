@@ -22,12 +22,13 @@ from fuzz.campaign.options import (
     require_space,
     translate_disk_error,
 )
-from fuzz.campaign.session import RunResult
+from fuzz.campaign.session import RunResult, Sampler
 from fuzz.cli import bind, call
 from fuzz.durations import format_duration, parse_duration
 from fuzz.run import run as run_campaigns
 from fuzz.subjects import SUBJECTS
 from generators.errors import UserError
+from generators.program.portability import find_obstacle
 from tests.campaign.fakes import options, setup
 from tests.command import load_command, run_command
 
@@ -48,29 +49,40 @@ def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
-    """The options of campaigns that would begin."""
-    begun = list[Options]()
+Begun = list[tuple[Options, Sampler]]
 
-    def run_campaign(options: Options, _sampler: object) -> RunResult:
-        begun.append(options)
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> Begun:
+    """The options of campaigns that would begin, and the functions that draw their cases."""
+    begun: Begun = []
+
+    def run_campaign(options: Options, sampler: Sampler) -> RunResult:
+        begun.append((options, sampler))
         return RunResult(new=0, interrupted=False, summary="")
 
     monkeypatch.setattr("fuzz.campaign.session.run_campaign", run_campaign)
     return begun
 
 
-def test_campaigns_of_a_part_take_no_variants(begun: list[Options], tmp_path: Path) -> None:
+def test_campaigns_of_a_part_take_no_variants(begun: Begun, tmp_path: Path) -> None:
     for draw in (None, ["scan"]):
         run_campaigns(budget="5s", draw=draw, out=tmp_path)
-    assert [options.engine for options in begun] == ["guided", "random"]
+    assert [options.engine for options, _ in begun] == ["guided", "random"]
 
 
-def test_without_a_ledger_no_bug_of_this_checkout_is_known(begun: list[Options], tmp_path: Path) -> None:
+@pytest.mark.parametrize("draw", [None, ["sort"]])
+def test_campaigns_of_exporters_draw_portable_cases_alone(begun: Begun, tmp_path: Path, draw: list[str] | None) -> None:
+    run_campaigns(budget="5s", draw=draw, subject=["openvino", "onnxruntime"], out=tmp_path)
+    ((options, sampler),) = begun
+    assert options.engine == "random"
+    assert {find_obstacle(sampler(1, index), ("dynamic",)) for index in range(12)} == {""}
+
+
+def test_without_a_ledger_no_bug_of_this_checkout_is_known(begun: Begun, tmp_path: Path) -> None:
     for ledger in (None, Path("/dev/null")):
         run_campaigns(budget="5s", ledger=ledger, out=tmp_path)
-    assert [(bool(one.ledger and one.ledger.bugs), one.ignore_dirs) for one in begun] == [
+    assert [(bool(one.ledger and one.ledger.bugs), one.ignore_dirs) for one, _ in begun] == [
         (True, (ROOT / "corpus" / "known",)),
         (False, ()),
     ]
@@ -95,6 +107,7 @@ def test_without_a_ledger_no_bug_of_this_checkout_is_known(begun: list[Options],
         (("--budget", "5s", "--draw", "scam"), "scan"),
         (("--budget", "5s", "--draw", "scan", "--engine", "atheris"), "--draw"),
         (("--budget", "5s", "--draw", "scan", "--subject", "sdpa_math"), "--draw"),
+        (("--budget", "5s", "--draw", "scan", "--subject", "openvino"), "--draw scan: these subjects take no case"),
         (("--budget", "5s", "--memory", "10"), "--memory"),
         (("--budget", "5s", "--memory", "9" * 20), "--memory"),
         (("--budget", "5s", "--ledger", "/proc/self/mem"), "/proc/self/mem"),

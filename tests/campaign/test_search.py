@@ -1,7 +1,9 @@
 """A guided search keeps what reached something new, judges its variants, and continues."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,11 @@ from corpus.entry import Entry, Expectation
 from fuzz.bug_identity import Symptom
 from fuzz.campaign.known_bugs import KnownBugs, KnownFinding
 from fuzz.campaign.options import Options
-from fuzz.campaign.search import AttentionSearch, load_seeds
+from fuzz.campaign.search import AttentionSearch, CompilerSearch, load_seeds
 from fuzz.campaign.session import run_campaign
-from fuzz.protocol import CoverageItem, CoverageKind, Verdict
+from fuzz.protocol import CoverageItem, CoverageKind, Result, SubjectResult, Verdict
 from fuzz.protocol.capabilities import Capabilities
+from fuzz.protocol.failures import NotTaken, Refusal
 from fuzz.protocol.rewrites import CALL, WrongRewrite
 from fuzz.run_store import Results
 from generators.errors import UserError
@@ -154,6 +157,33 @@ def test_what_a_function_refuses_is_learned(tmp_path: Path) -> None:
     verdicts = [event["verdicts"][NAME] for event in events if event["event"] == "CaseJudged"]
     assert verdicts[:10].count("skipped") >= 3
     assert verdicts[-50:].count("ok") >= 40
+
+
+def test_operations_that_all_compilers_refuse_are_drawn_rarely() -> None:
+    """What one of them takes is drawn as before."""
+    subjects = ("openvino", "onnxruntime")
+    search = CompilerSearch(lambda index: sample(3, index), 3, subjects)
+    before = [search.choose(index).case for index in range(60)]
+    (kind, _), (other, _) = Counter(op.kind for one in before for op in one.ops).most_common(2)
+
+    def refuse(operator: str) -> NotTaken:
+        return NotTaken(Refusal.UNSUPPORTED, "", operator)
+
+    for one in before:
+        kinds = {op.kind for op in one.ops}
+        both = (
+            SubjectResult("", Verdict.SKIPPED, failure=refuse(kind)) if kind in kinds else SubjectResult("", Verdict.OK)
+        )
+        own = both if other not in kinds else SubjectResult("", Verdict.SKIPPED, failure=refuse(other))
+        results = (replace(both, subject="openvino"), replace(own, subject="onnxruntime"))
+        search.record(one, Result(0, None, results))
+    after = [search.choose(index).case for index in range(60, 120)]
+
+    def count(cases: list[Case], word: str) -> int:
+        return sum(any(op.kind == word for op in one.ops) for one in cases)
+
+    assert count(after, kind) < count(before, kind) / 2
+    assert count(after, other) > count(after, kind)
 
 
 def draw_calls(count: int, *bugs: KnownFinding) -> list[AttentionCall]:

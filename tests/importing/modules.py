@@ -162,6 +162,19 @@ def plain() -> Made:
     return Plain().eval(), tuple(torch.randn(2, 2, 7, 8) for _ in range(3))
 
 
+class Written(nn.Module):
+    """Attention in operations, which gives a tuple of one."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor]:
+        scores = q.transpose(1, 2) @ k.permute(0, 2, 3, 1) / 3.0
+        return ((scores.softmax(-1) @ v.transpose(1, 2)).transpose(1, 2),)
+
+
+def written_training() -> Made:
+    torch.manual_seed(2)
+    return Written(), tuple(torch.randn(2, 7, 3, 8) for _ in range(3))
+
+
 class Operations(nn.Module):
     """Calls that released models make, each in a spelling of theirs."""
 

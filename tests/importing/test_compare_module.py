@@ -100,7 +100,25 @@ def test_one_torch_compares_eager_with_compiled(tmp_path: Path) -> None:
     code, rows = compare(tmp_path, f"{MODULES}block", "--subject", "passes")
     assert code == 0
     assert set(rows) == {(name, "passes") for name in ("Block", "attn", "norm", "norm2")}
-    assert {row["answer"] for row in rows.values()} <= {"equal", "changed within rounding"}
+    assert {row["answer"] for row in rows.values()} <= {"equal", "within rounding"}
+
+
+@pytest.mark.worker
+def test_a_compiler_of_the_users_is_judged_in_what_it_promises(tmp_path: Path) -> None:
+    """The module is in training, and gives tuples; its first operations are views."""
+    names = ("declared", "refuses_softmax", "flattens", "turns_softmax")
+    subjects = [f"tests.check.planted_compilers:{name}" for name in names]
+    code, rows = compare(tmp_path, f"{MODULES}written_training", *(w for name in subjects for w in ("--subject", name)))
+    told = [rows["Written", subject]["answer"] for subject in subjects]
+    assert (code, told[0], told[3]) == (1, "right at bfloat16, which the compiler declares", "wrong")
+    assert told[1].startswith("refused because ") and "softmax" in told[1]
+    assert told[2] in ("equal", "within rounding")
+    wrong = rows["Written", subjects[3]]
+    assert {row["mode"] for row in rows.values()} == {"inference"}
+    assert (wrong["eager"]["verdict"], wrong[subjects[3]]["verdict"]) == ("ok", "wrong_result")
+    assert "softmax" in wrong["first"]
+    case = load(Path(wrong["case"]))
+    assert (case.case.mode, case.subject) == ("inference", subjects[3])
 
 
 @pytest.mark.worker
@@ -127,7 +145,7 @@ def test_a_campaign_begins_with_the_module_itself(tmp_path: Path) -> None:
     assert judge_modules(config, [factory], ["passes"], tmp_path / "answers", quiet=True) == 2
     rows = json.loads((tmp_path / "answers" / "module-0.json").read_text(encoding="utf-8"))
     whole = next(row for row in rows if not row["block"])
-    assert (whole["answer"], whole["live"]) == ("new wrong", True)
+    assert (whole["answer"], whole["live"]) == ("wrong", True)
     assert load(Path(whole["case"])).found is not None
 
 

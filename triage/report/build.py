@@ -3,11 +3,12 @@
 import json
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
+from corpus.causes import Project, find_project
 from corpus.entry import Entry, Expectation, load, write
 from corpus.files import replace_file, require_writable
 from corpus.ledger import Bug, Ledger
@@ -27,7 +28,7 @@ from fuzz.experiments import DECOMPOSED
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.replay_result import describe_details
 from fuzz.run_store import RESULTS_FILE
-from fuzz.subjects import get_spec, is_attention, is_user_function
+from fuzz.subjects import get_spec, is_attention, is_user_function, list_packages
 from fuzz.versions import public_version, spell_verdict
 from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
@@ -35,11 +36,12 @@ from generators.program.case import Case
 from generators.program.emit import source
 from triage import script_runs
 from triage.cluster.clusters import load_clusters
-from triage.listed import list_bugs
+from triage.listed import find_regression, list_bugs
 from triage.rendering import render
+from triage.report import runtimes
 from triage.report.conditions import find_conditions
 from triage.report.failing_run import CASE_FILE, WITHOUT_NUMBERS, FailingRun, find_function
-from triage.report.filing import advise, describe_releases, render_facts
+from triage.report.filing import advise, describe_releases, describe_upstream, render_facts
 from triage.report.owners import find_owner
 from triage.report.progress import tell_progress
 from triage.report.regression import CANT_RUN, FILE, RegressionScript, write_case
@@ -79,6 +81,9 @@ class Evidence:
     eager: tuple[str, str] = ("", "")  # a person's script without a compiler, and the line by which it ends
     environment: str = ""
     is_cut: bool = False  # the time for the search for conditions was over
+    model: dict[str, Any] = field(
+        default_factory=dict
+    )  # the script without torch, its files and output; empty without one
 
 
 def find_cases(what: Path, ledger: Ledger) -> list[tuple[str, Path]]:
@@ -121,11 +126,12 @@ def report_case(
         made = build(entry, config, out, subject=subject, explain_seconds=seconds, known=known)
     except NothingToReport as why:
         # Files of an earlier report would seem to belong to this case.
-        for old in (file, script, out / CASE_FILE):
+        for old in (file, script, *(out / name for name in (CASE_FILE, *runtimes.FILES))):
             old.unlink(missing_ok=True)
         return [f"{path}: {why}"]
     file.write_text(render("report.md.j2", report=made), encoding="utf-8")
-    return [made["title"], *(f"  {written}" for written in (file, script) if written.exists())]
+    files = (file, script, out / runtimes.MODEL_SCRIPT)
+    return [made["title"], *(f"  {written}" for written in files if written.exists())]
 
 
 def build(
@@ -212,6 +218,12 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, known: Bu
         "facts": render_facts(name, judged, cause.key if cause else None, known),
         "releases": describe_releases(judged) if len(judged.seen) > 1 else "",
         "upstream": bug.who != "kernel" or bool(bug.spec.sdpa),
+        "project": project.label
+        if (project := find_project(cause.who if cause else "")) is not Project.PYTORCH
+        else "",
+        "form": _list_form(ablation, project, judged, evidence, known),
+        "runtime": list_packages(result.subject)[:1],
+        "model": evidence.model,
         "summary": summarize(case, ablation, has_numbers=run is None),
         "cause": describe_cause(cause, fault) if cause else "",
         "advice": advise(known),
@@ -325,8 +337,37 @@ def _investigate(
         replace_file(out / FILE, named.write(cause.key, name=test, fault=fault).encode())
     elif running is not None and not is_kernel:
         return None
+    model = _save_model(script, cause, scripts, out) if run else {}
     write(Entry(entry.case, expect=Expectation("pass", subject=result.subject, device=config.device)), out / CASE_FILE)
-    return Evidence(run, cause, conditions, eager.result(), environment.result(), is_cut)
+    return Evidence(run, cause, conditions, eager.result(), environment.result(), is_cut, model)
+
+
+def _save_model(script: RegressionScript, cause: RootCause, scripts: ScriptRuns, out: Path) -> dict[str, Any]:
+    """Write the files that show a bug of a runtime without torch. Their names, and the output of the script."""
+    bug = script.bug
+    if not runtimes.has_model(bug, cause.key):
+        return {}
+    text, names = runtimes.write_reproduction(bug), runtimes.list_files(bug)
+    saved = scripts.run(runtimes.write_saving(bug, script.program, script.exact), keep=(out, names))
+    done = scripts.run(text, beside=[out / name for name in names])
+    if saved.returncode or done.returncode != 1:
+        return {}
+    replace_file(out / runtimes.MODEL_SCRIPT, text.encode())
+    return {"script": runtimes.MODEL_SCRIPT, "files": names, "output": done.stdout.strip()}
+
+
+def _list_form(
+    ablation: Ablation, project: Project, judged: Entry, evidence: Evidence, known: Bug | None
+) -> list[tuple[str, str]]:
+    """The fields of the form of another project."""
+    change, model = find_regression(judged), evidence.model
+    facts = {
+        "urgency": "a regression: last good {}, first bad {}".format(*change) if change else "none known",
+        "model": f"{model['files'][0]}, beside this file" if model else f"the module in {FILE}",
+        "upstream": describe_upstream(known),
+        "files": ", ".join([model["script"], *model["files"]] if model else [FILE]),
+    }
+    return runtimes.list_form(project, ablation.hello.packages.get(project.package, ""), facts)
 
 
 def _explain(

@@ -84,6 +84,8 @@ class FailingRun:
         is_dynamic = self.dynamic or self.case.dynamic
         if not self.is_compiled:
             return ["module"]
+        if self.spec.is_foreign:
+            return [f"compile_module(module, {given}{', dynamic=True' * is_dynamic})"]
         if not self.spec.is_exported:
             is_cheap = self.spec.sharded and self.spec.backend != INDUCTOR
             settings = {"backend": self.spec.backend} if is_cheap else self.settings

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from corpus.causes import CauseKey, Stage
+from corpus.causes import CauseKey, Project, Stage, find_project
 from corpus.entry import Entry
 from corpus.fault import FaultyLine
 from corpus.ledger import Bug
@@ -13,6 +13,7 @@ from fuzz.subjects import get_spec
 from fuzz.versions import list_failing, read_verdicts
 from triage.listed import find_regression
 from triage.rendering import render
+from triage.report import runtimes
 from triage.report.failing_run import WITHOUT_NUMBERS
 from triage.report.owners import list_labels
 from triage.report.wording import describe_fault
@@ -24,18 +25,23 @@ _NAMED = 3
 
 
 def render_facts(title: str, entry: Entry, cause: CauseKey | None, bug: Bug | None) -> str:
-    """The table at the head of a report about torch, in Markdown. `bug`: its entry in the ledger."""
-    fault = bug.fault if bug else None
+    """The table at the head of a report, in Markdown. `bug`: its entry in the ledger."""
+    fault, project = bug.fault if bug else None, _find_project(cause)
     facts = [
         ("the fault", describe_fault(fault) if fault else ""),
+        ("project", runtimes.find_repository(project)),
         ("proposed title", title),
         ("status", bug.status.words if bug and bug.status.kind != "new" else ""),
         ("upstream", describe_upstream(bug)),
         ("proposed labels", ", ".join(f"`{label}`" for label in propose_labels(entry, cause, fault))),
         ("releases", describe_releases(entry)),
-        ("who meets it", weigh(entry, bug) if bug else ""),
+        ("who meets it", weigh(entry, bug) if bug and project is Project.PYTORCH else ""),
     ]
     return render("facts.md.j2", facts=[(name, text.replace("|", r"\|")) for name, text in facts if text])
+
+
+def _find_project(cause: CauseKey | None) -> Project:
+    return find_project(cause.who) if cause else Project.PYTORCH
 
 
 def replace_facts(report: str, facts: str) -> str:
@@ -47,7 +53,12 @@ def replace_facts(report: str, facts: str) -> str:
 
 
 def propose_labels(entry: Entry, cause: CauseKey | None, fault: FaultyLine | None = None) -> list[str]:
-    """Labels of PyTorch's tracker. The file at fault decides, else the first stage that fails, which `cause` names."""
+    """Labels of the project's tracker. In PyTorch's, the file at fault decides, else the first stage that fails, which
+    `cause` names.
+    """
+    project = _find_project(cause)
+    if project is not Project.PYTORCH:
+        return [*runtimes.list_labels(project)]
     labels = list_labels(entry.case, cause, fault)
     if (entry.verdict or Verdict.OK) not in WITHOUT_NUMBERS:
         labels.append("module: correctness (silent)")
@@ -55,7 +66,7 @@ def propose_labels(entry: Entry, cause: CauseKey | None, fault: FaultyLine | Non
 
 
 def describe_releases(entry: Entry) -> str:
-    """The releases of torch that a case was run with: those that fail, those that are right, and a regression."""
+    """The releases that a case was run with: those that fail, those that are right, and a regression."""
     verdicts, change = read_verdicts(entry), find_regression(entry)
     sides = {
         "fails in": list_failing(entry),

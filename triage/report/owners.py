@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from corpus.causes import COMPILER_LABELS, CauseKey, Part, Stage
+from corpus.causes import COMPILER_LABELS, CauseKey, Part, Project, Stage, find_project
 from corpus.fault import FaultyLine
 from generators.program.case import Case
 from generators.program.regions import list_indirect
@@ -29,6 +29,7 @@ _DISTRIBUTED = "oncall: distributed"
 _DTENSOR = Owner("test/distributed/tensor/test_dtensor.py", "DTensorTest", _DISTRIBUTED)
 _DTENSOR_OPS = Owner("test/distributed/tensor/test_tensor_ops.py", "DistTensorOpsTest", _DISTRIBUTED)
 _DTENSOR_COMPILE = Owner("test/distributed/tensor/test_dtensor_compile.py", "TestDTensorCompileE2E", _DISTRIBUTED)
+_ONNX = Owner("test/onnx/exporter/test_api.py", "TestExportAPIDynamo", "module: onnx")
 _OTHER = Owner("test/inductor/test_torchinductor.py", "CommonTemplate", _INDUCTOR)
 _APART = {
     Part.TORCH_EXPORT: Owner("test/export/test_export.py", "TestExport", "oncall: export"),
@@ -76,8 +77,14 @@ def is_higher_order(cause: CauseKey) -> bool:
     return cause.stage is Stage.OPERATION and not cause.part.startswith("aten.")
 
 
-def find_owner(case: Case, cause: CauseKey, fault: FaultyLine | None = None) -> Owner:
-    """The file of PyTorch's tests for the file at fault; if that is not known, for the part, stage or compiler."""
+def find_owner(case: Case, cause: CauseKey, fault: FaultyLine | None = None) -> Owner | None:
+    """The file of PyTorch's tests for the file at fault; if that is not known, for the part, stage or compiler. None
+    for a bug of another project.
+    """
+    if find_project(cause.who) is not Project.PYTORCH:
+        return None
+    if cause.who == Project.PYTORCH and cause.stage is Stage.CONVERSION:
+        return _ONNX
     if cause.part in _APART:
         return _APART[Part(cause.part)]
     if cause.who == "sharded" and cause.stage is not Stage.SHARDING:
@@ -111,7 +118,7 @@ def list_labels(case: Case, cause: CauseKey | None, fault: FaultyLine | None = N
 
 
 def _list_owners(case: Case, cause: CauseKey, fault: FaultyLine | None) -> list[str]:
-    is_compiled = cause.who in COMPILER_LABELS and cause.stage is not Stage.SHARDING
+    is_compiled = cause.who in COMPILER_LABELS and cause.who not in {*Project} and cause.stage is not Stage.SHARDING
     if fault and cause.who != "sharded":
         is_compiled = fault.file.startswith(_COMPILED)
     owner = (

@@ -1,4 +1,4 @@
-"""The script of a bug: test_regression.py, which needs only torch, and the accused attention function if there is one.
+"""The script of a bug: test_regression.py, which needs only torch, and the accused function or runtime if there is one.
 
 It prints the numbers of eager, of the accused run and of float64, and raises AssertionError if the bug shows.
 """
@@ -29,6 +29,7 @@ from triage.rendering import render
 from triage.report import shards
 from triage.report.failing_run import ENABLE, FailingRun, find_function, needs_worker, spell_kernel, spell_plain
 from triage.report.owners import find_owner
+from triage.report.runtimes import is_foreign, list_head, list_imports, spell_compiling
 from triage.report.value_run import OF_EXACT, ValueRun, indent
 
 FILE = "test_regression.py"
@@ -85,7 +86,7 @@ class RegressionScript:
             title=bug.title.replace("\\", "/").replace('"', "'"),
             owner=find_owner(bug.case, cause, fault) if cause and not function else None,
             name=name.replace("-", "_").replace(".", "_"),
-            head=[*(f'os.environ.setdefault("{variable}", "1")' for variable in variables), *path],
+            head=[*list_head(bug), *(f'os.environ.setdefault("{variable}", "1")' for variable in variables), *path],
             program=self.program,
             is_sharded=bug.spec.sharded,
             body=self.body,
@@ -97,6 +98,7 @@ class RegressionScript:
         # DTensor needs a context of its own for such calls.
         has_call = self.bug.spec.sharded and any(op.kind == "sdpa" for op in self.bug.case.ops)
         is_compared = isinstance(self.run.failure, OF_EXACT | _OF_EAGER | Nondeterministic) and bool(self.run.value)
+        has_call |= is_foreign(self.bug) and not spell_compiling(self.bug)
         return not (needs_worker(self.bug) or has_call) and (self.run.has_no_value or is_compared)
 
     @property
@@ -104,7 +106,7 @@ class RegressionScript:
         """The module and its inputs, and all that `body` calls."""
         bug = self.bug
         own = shards.spell_program(bug.case) if bug.spec.sharded else source(bug.case).strip()
-        parts = [spell_kernel(bug), spell_plain(bug.case) if self.run.is_exact else ""]
+        parts = [spell_kernel(bug), spell_plain(bug.case) if self.run.is_exact else "", spell_compiling(bug)]
         parts += [_MOVE] * self.run.is_moved + [_FLOAT64] * ("Float64()" in self._contexts)
         parts += [shards.GATHER] * self.run.has_gather
         parts += [self._spell_earlier(number, earlier) for number, earlier in enumerate(bug.case.before, 1)]
@@ -115,7 +117,7 @@ class RegressionScript:
         standard = [f"import {', '.join(needed)}"] * bool(needed)
         imports = [f"import {', '.join(config)}"] if (config := bug.list_config()) else []
         imports += ["from torch.nn.attention import SDPBackend, sdpa_kernel"] * ("SDPBackend." in text)
-        imports += shards.list_imports(text) if bug.spec.sharded else []
+        imports += shards.list_imports(text) if bug.spec.sharded else list_imports(bug)
         imports += [f"from {module} import {name}{'' if name == 'attend' else ' as attend'}"] * bool(module)
         first, rest = own.split("\n\n", 1)
         return "\n\n\n".join(filter(None, ["\n".join([*standard, first, *imports, "", rest]), *parts]))
@@ -173,6 +175,12 @@ class RegressionScript:
             *_enter([context], loop),
         ]
         return "\n".join([f"def earlier_{number}():", *indent(lines)])
+
+    @property
+    def exact(self) -> str:
+        """The expression of the result in float64, of a module and inputs without names."""
+        double = f"{'Plain' if spell_plain(self.bug.case) else 'Module'}(){self.run.mode}.double()"
+        return self.run.spell_call(double, "exact")
 
     def _list_reference(self, name: str, module: str, of: str) -> list[str]:
         """Statements that run a new module."""

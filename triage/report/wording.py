@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from corpus.causes import COMPILER_LABELS, Part, Stage, name_part
+from corpus.causes import COMPILER_LABELS, Part, Stage, find_project, name_part
 from corpus.fault import FaultyLine
 from fuzz.attribution.ablation import EAGER, Ablation, describe_stage
 from fuzz.attribution.root_cause import RootCause
@@ -17,7 +17,7 @@ from fuzz.error_location import describe_with_names, find_name, name_gradient, n
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Raised, WrongValue
 from fuzz.protocol.places import Place, make_permalink
-from fuzz.subjects import compiler_of, get_spec, is_attention
+from fuzz.subjects import compiler_of, get_spec, is_attention, list_packages
 from generators.program.calls import describe_differences
 from generators.program.case import Case
 from generators.program.ops import VIEWS
@@ -51,8 +51,9 @@ def title(case: Case, result: SubjectResult, device: str, cause: RootCause | Non
     that is at fault in eager too, as `cause` says, the operation takes the compiler's place.
     """
     if not is_kernel(result):
-        is_exported = get_spec(result.subject).is_exported
-        name = result.subject if is_exported else COMPILER_LABELS.get(compiler_of(result.subject), "Inductor")
+        spec, project = get_spec(result.subject), find_project(result.subject)
+        compiled = result.subject if spec.is_exported else COMPILER_LABELS.get(compiler_of(result.subject), "Inductor")
+        name = project.label if spec.is_foreign else compiled
         compiler = "" if result.verdict is Verdict.EAGER_SUSPECT else f"[{name}]"
         if cause and any(rewrite.faulty for rewrite in cause.rewrites[:1]):
             part = cause.part.removeprefix("aten.")
@@ -82,8 +83,19 @@ def summarize(case: Case, ablation: Ablation, *, has_numbers: bool = False) -> s
     way = "in eager mode" if result.verdict is Verdict.EAGER_SUSPECT else f"with {name}"
     symptom = describe_with_names(case, result) if has_numbers and result.failure else describe_symptom(case, result)
     ways = " ".join(filter(None, [result.verdict.verb, way, "in training" * case.training, describe_before(case)]))
-    where = f"torch {hello.torch}, {hello.device_name or hello.device}"
+    versions = (
+        f"torch {hello.torch}",
+        spell_runtime(result.subject, hello.packages),
+        hello.device_name or hello.device,
+    )
+    where = ", ".join(filter(None, versions))
     return f"The module below {ways} ({where}): {symptom}."
+
+
+def spell_runtime(subject: str, versions: Mapping[str, str]) -> str:
+    """The runtime of a subject with its version, such as "openvino 2026.4.1"; "" for torch alone."""
+    names = list_packages(subject)[:1]
+    return ", ".join(f"{name} {versions.get(name, '')}".rstrip() for name in names)
 
 
 def warn(verdict: Verdict) -> str:

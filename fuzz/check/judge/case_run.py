@@ -64,8 +64,8 @@ class CaseRun:
         except Exception as error:
             raise Rejected(f"no reference: {exceptions.line(error)}", REFERENCE) from error
 
-    def compute_exactly(self, choices: ChoiceMode) -> Execution:
-        """The float64 reference, with these choices."""
+    def compute_exactly(self, choices: AbstractContextManager[Any]) -> Execution:
+        """The float64 reference, with these choices, or under another mode."""
         module = self.plain.module(self.request.training)
         training, calls = self.request.training, self.plain.calls
         return reference(module, calls, training=training, cotangents=self._cotangents, choices=choices)
@@ -142,13 +142,17 @@ class CaseRun:
         return tuple(name for name, value, truth in found if bool((value.isfinite() & ~truth.isfinite()).any()))
 
     def find_parting(self, run: Execution) -> list[Parted]:
-        """The first watched part of a live module whose result in `run` is wrong; empty if no part is watched."""
-        if self.request.live is None or not self.request.live.watched or not isinstance(self.program, LiveProgram):
+        """The first of several watched values that is wrong in `run`: an output of a case, or a watched part of a live
+        module. Empty if none is watched."""
+        live, outputs = self.request.live, list(self.eager.outputs)
+        if not (live.watched if live is not None else len(outputs) > 1):
             return []
-        parts = self.program.name_outputs()
         wrong = (name for name in self.judge.list_wrong(run) if name.kind == "output" and not name.is_gradient)
-        places = (name.name for name in wrong if isinstance(name.name, int) and name.name < len(parts))
-        return [Parted(next((parts[place] for place in places), ""))]
+        places = [name.name for name in wrong if isinstance(name.name, int)]
+        if not isinstance(self.program, LiveProgram):
+            return [Parted(output=next(iter(places), None))]
+        parts = self.program.name_outputs()
+        return [Parted(next((parts[place] for place in places if place < len(parts)), ""))]
 
     def execute(
         self,

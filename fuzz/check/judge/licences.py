@@ -14,12 +14,14 @@ import torch
 from fuzz.check.judge import constants
 from fuzz.check.judge.case_run import find_difference
 from fuzz.check.judge.choices import ChoiceMode, Nested
+from fuzz.check.judge.declared_precision import judge_at_declared
 from fuzz.check.judge.doubt import Doubt, is_documented, settle_draws
 from fuzz.check.judge.dropout_seeds import compare_seeds
 from fuzz.check.judge.modes import FusedNoise, HalvedSums, SkippedCasts, drop_by_index
 from fuzz.check.judge.verdict import RECHECKED_VERDICTS, RightRuns, find_stride_difference
 from fuzz.check.run import graph_passes
 from fuzz.check.run.program import Execution
+from fuzz.check.run.subject_builder import Subject
 from fuzz.check.run.subject_changes import enter
 from fuzz.check.torch_api import exceptions
 from fuzz.experiments import Trial
@@ -95,6 +97,10 @@ def _judge_distribution(_: Licence, doubt: Doubt) -> SubjectResult:
 def _judge_by_index(_: Licence, doubt: Doubt) -> SubjectResult:
     with drop_by_index(doubt.case.device):
         return doubt.judge(doubt.case.execute())
+
+
+def _declares_precision(subject: Subject) -> bool:
+    return subject.compiler is not None and bool(subject.compiler.capabilities.precisions)
 
 
 def _run_off_fast_path(doubt: Doubt) -> Iterator[RightRuns]:
@@ -248,6 +254,17 @@ LICENCES = (
         "pytorch#183761, pytorch#154009",
         lambda doubt: _may_skip_casts(doubt) and doubt.is_mended_by_casts(),
         _skip_casts,
+    ),
+    Licence(
+        "declared precision",
+        RECHECKED_VERDICTS,
+        Verdict.PRECISION_POLICY,
+        "the compiler declares that it computes in another dtype",
+        "eager with operands and results of each operation rounded to it: 16 runs, each result moved by an ulp of it; "
+        "integers wrap, or saturate",
+        "`precisions` of the compiler, each with its documentation",
+        lambda doubt: _declares_precision(doubt.subject) and not doubt.case.request.random,
+        judge=lambda _, doubt: judge_at_declared(doubt),
     ),
     Licence(
         "fused rounding",

@@ -8,22 +8,24 @@ from torch import Tensor
 from fuzz.check.judge.case_run import CaseRun
 from fuzz.check.run.program import Execution
 from fuzz.compilers.interface import Compiler, CompilerCapabilities
+from fuzz.protocol.failures import Refusal
 
 
-def find_unpromised(case: CaseRun, compiler: Compiler) -> str:
-    """The first property of a case that the compiler does not promise to take; "" if there is none."""
+def find_unpromised(case: CaseRun, compiler: Compiler) -> tuple[Refusal, str] | None:
+    """The first property of a case that the compiler does not promise to take; None if there is none."""
     promised, eager, program = compiler.capabilities, case.eager, case.program
     mode = "training" if case.request.training else "inference"
+    if mode not in promised.modes:
+        return (Refusal.NOT_INFERENCE, "") if case.request.training else (Refusal.NOT_TRAINING, "")
     dtypes = {str(value.dtype).removeprefix("torch.") for value in _list_given(case)}
     unknown = sorted(dtypes - {*promised.dtypes}) if promised.dtypes is not None else []
     reasons = {
-        mode: mode not in promised.modes,
         "active dropout": case.request.random and not promised.random,
         "writes that the caller sees": bool(eager.mutated) and not promised.state,
         f"inputs or parameters of {', '.join(unknown)}": bool(unknown),
         "several calls": program.is_sequence and not (promised.state or promised.dynamic),
     }
-    return next((reason for reason, applies in reasons.items() if applies), "")
+    return next(((Refusal.UNSUPPORTED, reason) for reason, applies in reasons.items() if applies), None)
 
 
 def _list_given(case: CaseRun) -> list[Tensor]:

@@ -113,11 +113,12 @@ class ModuleSession:
         return LiveProgram(
             module,
             (args, kwargs),
-            is_training=self._root.training,
+            is_training=self._root.training and not live.inference,
             device=self._device,
             autocast=autocast,
             drops=live.drops,
             watched=live.watched,
+            is_evaluated=live.inference,
         )
 
     def _make(self) -> None:

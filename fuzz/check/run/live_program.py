@@ -167,6 +167,7 @@ class LiveProgram(Program):
 
     drops: whether rates of dropout stay as they are; if not, all are 0
     is_training: gradients are computed, of the module's own parameters and of arguments that require them
+    is_evaluated: all parts are in inference; else they keep their own modes
     Raises exceptions of copying.
     """
 
@@ -180,7 +181,9 @@ class LiveProgram(Program):
         autocast: str = "",
         drops: bool = True,
         watched: Sequence[str] = (),
+        is_evaluated: bool = False,
     ) -> None:
+        self._is_evaluated = is_evaluated
         self.device, self.filename, self.is_training = device, "<module>", is_training
         self._origin, self._given = module, arguments
         self._autocast, self._drops, self._watched = autocast, drops, watched
@@ -193,6 +196,8 @@ class LiveProgram(Program):
     def module(self, _training: bool) -> nn.Module:
         """A fresh copy of the user's module, whose parts have their own modes."""
         module = copy.deepcopy(self._origin)
+        if self._is_evaluated:
+            module.eval()
         if not self._drops:
             stop_dropout(module)
         return LiveModule(

@@ -100,11 +100,13 @@ def _build(name: str, spec: SubjectSpec) -> Subject:
         load = functools.partial(_load_kernel, spec.function) if spec.function else None
         return Subject(name, attention=Attention(load or functools.partial(load_sdpa, spec.sdpa)))
     if spec.compiler is not None:
-        return _of_compiler(name, spec.compiler)
+        return of_compiler(name, spec.compiler)
     return Subject(name, functools.partial(_compile, spec) if spec.backend else run_eager)
 
 
-def _of_compiler(name: str, compiler: Compiler) -> Subject:
+def of_compiler(name: str, compiler: Compiler) -> Subject:
+    """The subject that a compiler of fuzz/compilers makes."""
+
     def compile_module(module: nn.Module, dynamic: bool | None) -> Callable[..., Any]:
         compilation.expect("")  # `CompiledModule` expects more if it meets torch.compile
         if problem := compiler.find_problem():
@@ -185,10 +187,11 @@ def _as_compiler(name: str, function: Callable[..., Any], parameters: list[str])
             compilation.expect(compilation.DYNAMO_GRAPH)
         return compiled
 
-    if parameters[:1] != ["program"] and parameters[1:2] != ["inputs"] and capabilities.state:
-        return Subject(name, compile_module)
     takes: Literal["program", "module"] = "program" if parameters[:1] == ["program"] else "module"
-    return _of_compiler(name, Compiler(name, "", "", compile_given, takes, capabilities=capabilities))
+    row = Compiler(name, "", "", compile_given, takes, capabilities=capabilities)
+    if takes == "module" and parameters[1:2] != ["inputs"] and capabilities.state:
+        return Subject(name, compile_module, compiler=row)
+    return of_compiler(name, row)
 
 
 def _read_parameters(name: str, function: Any, list_keywords: Callable[[], list[str]]) -> list[str]:
@@ -208,6 +211,10 @@ def _read_parameters(name: str, function: Any, list_keywords: Callable[[], list[
     except (TypeError, ValueError):
         return []
     parameters = list(signature.parameters)
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [one.name for one in signature.parameters.values() if one.kind in kinds and one.default is one.empty]
+    if len(needed) == 2:
+        parameters[1] = "inputs"  # by its place; any name will do
     if parameters[:3] not in _QKV and sorted(parameters[:3]) in map(sorted, _QKV):
         raise SubjectError(f"subject {name!r} takes {signature}: the order must be q, k, v")
     keywords = list_keywords() if parameters[:3] in _QKV else ["scale"]

@@ -7,20 +7,22 @@ import functools
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fuzz.check.run.subject_builder import Subject
+from fuzz.check.run.subject_builder import Subject, of_compiler
 from fuzz.check.torch_api import settings
 from fuzz.check.torch_api.coverage import rewrite_name
 from fuzz.check.torch_api.exceptions import SubjectError, find_device_fault
 from fuzz.check.torch_api.torch_internals import wrap
 from fuzz.check.torch_api.torch_places import find_places, find_step
-from fuzz.experiments import EXPERIMENTS, SHARDING, Noted, StepLimit, Trial, WithSetting
-from fuzz.protocol import Observation, Running, StepsTaken
+from fuzz.compilers.interface import CompiledCall
+from fuzz.compilers.table import VARIATIONS
+from fuzz.experiments import EXPERIMENTS, SHARDING, FirstNode, Noted, StepLimit, Trial, Varied, WithSetting
+from fuzz.protocol import NodeParted, Observation, Running, StepsTaken
 
 Record = Callable[[Observation], None]
 _KINDS = {"decomposition": "decomposition", "lowerings": "lowering"}
@@ -134,9 +136,31 @@ class _Noting(TorchDispatchMode):
         return result
 
 
+def _vary(subject: Subject, trial: Trial, record: Record) -> Subject:
+    """The subject with another way to compile, or one that also looks for the first wrong node."""
+    compiler, row = subject.compiler, VARIATIONS.get(trial.experiment)
+    find_node = None if compiler is None else compiler.find_node
+    if compiler is None or (row not in compiler.variations if row else find_node is None):
+        raise SubjectError(f"{subject.name} has no {trial.experiment}")
+
+    def compile_and_look(given: Any, inputs: tuple[Any, ...], **keywords: Any) -> CompiledCall:
+        with suppress(Exception):  # such as a model that can't be evaluated
+            record(NodeParted(*find_node(given, inputs, **keywords)) if find_node else NodeParted())
+        return compiler.compile(given, inputs, **keywords)
+
+    keywords = {} if row is None else {n: trial.argument if v == "{}" else v for n, v in row.keywords.items()}
+    varied = replace(
+        compiler, compile=compiler.compile if row else compile_and_look, keywords={**compiler.keywords, **keywords}
+    )
+    return replace(subject, compiler=varied, compile=of_compiler(subject.name, varied).compile)
+
+
 def apply_experiments(subject: Subject, trials: Iterable[Trial], record: Record = lambda _: None) -> Subject:
     """`subject` under these experiments; `record` is called with the steps taken. Raises `SubjectError`."""
     for trial in trials:
+        if isinstance(EXPERIMENTS[trial.experiment].change, Varied | FirstNode):
+            subject = _vary(subject, trial, record)
+            continue
         if subject.attention is not None and not isinstance(EXPERIMENTS[trial.experiment].change, Noted):
             raise SubjectError(f"{subject.name} is an attention function: {trial.experiment} is for compilers")
         caches = f"{subject.caches} {trial.experiment} {trial.argument}"

@@ -134,6 +134,10 @@ def _is_refusal(error: BaseException, declared: Collection[str]) -> bool:
     return not names.isdisjoint({"NotImplementedError", *declared})
 
 
+_OPERATOR = re.compile(r"\b(?:aten|prims)\.\w+")
+"""An operator of torch in the text of a refusal."""
+
+
 def find_refused(error: BaseException, capabilities: CompilerCapabilities) -> tuple[str, str] | None:
     """The operator that a compiler does not take ("" if it names none), and what it says; None if it is no refusal."""
     if is_out_of_memory(error):
@@ -143,7 +147,10 @@ def find_refused(error: BaseException, capabilities: CompilerCapabilities) -> tu
     operator = next((one for one in named if one is not None), None)
     if operator is None and not any(_is_refusal(link, capabilities.refuses) for link in links):
         return None
-    return operator or "", line(error)
+    if not operator:
+        named = next(filter(None, (_OPERATOR.search(str(link)) for link in links)), None)
+        operator = named.group() if named else ""
+    return operator, line(error)
 
 
 class SuppressOutOfMemory(AbstractContextManager["SuppressOutOfMemory"]):

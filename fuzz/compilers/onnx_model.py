@@ -1,0 +1,78 @@
+"""The ONNX model of an exported program: made, run by ONNX Runtime or by ONNX's reference evaluator, and compared."""
+
+import functools
+import re
+from typing import TYPE_CHECKING, Any
+
+from fuzz.compilers.differences import is_other
+from fuzz.compilers.interface import WrongNode
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.export import ExportedProgram
+
+_ONE_THREAD, _FATAL = 1, 4
+_TARGET = re.compile(r"target=torch\.ops\.([\w.]+)")
+"""The operation in what the exporter writes about a node."""
+
+
+def export(program: "ExportedProgram", inputs: "tuple[Tensor, ...]", *, opset: int, optimize: bool = True) -> Any:
+    """The model, as an object of torch. `optimize`: by onnxscript."""
+    import torch
+
+    _keep_registry()
+    model = torch.onnx.export(program, inputs, dynamo=True, opset_version=opset, optimize=optimize, verbose=False)
+    assert model is not None
+    return model
+
+
+def _keep_registry() -> None:
+    """Build the table of ONNX functions once a process: torch builds it at each export, in 70 % of the time of one."""
+    from torch.onnx._internal.exporter import _registration
+
+    registry = getattr(_registration, "ONNXRegistry", None)
+    build = getattr(registry, "from_torchlib", None)
+    if registry is not None and build is not None and not hasattr(build, "cache_info"):
+        registry.from_torchlib = staticmethod(functools.cache(build))
+
+
+def open_session(model: str | bytes, *, level: str = "ENABLE_ALL", disabled: str = "") -> Any:
+    """An inference session. `level`: of its graph optimisations; `disabled`: names of optimizers, by commas."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = _ONE_THREAD, _FATAL
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, f"ORT_{level}")
+    words = {"disabled_optimizers": disabled.split(",")} if disabled else {}
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"], **words)
+
+
+def find_node(
+    program: "ExportedProgram", inputs: "tuple[Tensor, ...]", *, opset: int, optimize: bool = True, **options: str
+) -> WrongNode:
+    """The model is cut after each node in turn: with all values as outputs, nothing would be fused."""
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+    from torch import from_numpy
+
+    model = export(program, inputs, opset=opset, optimize=optimize).model_proto
+    given = {item.name: value.detach().numpy() for item, value in zip(model.graph.input, inputs, strict=True)}
+    nodes = [node for node in model.graph.node if node.op_type != "Constant"]
+
+    def cut(*names: str) -> Any:
+        shorter = onnx.ModelProto()
+        shorter.CopyFrom(model)
+        shorter.graph.ClearField("output")
+        shorter.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+        return shorter
+
+    names = [name for node in nodes for name in node.output if name]
+    wanted = dict(zip(names, ReferenceEvaluator(cut(*names)).run(None, given), strict=True))
+    for node in nodes:
+        session = open_session(cut(*filter(None, node.output)).SerializeToString(), **options)
+        feeds = {item.name: given[item.name] for item in session.get_inputs()}
+        values = zip(filter(None, node.output), session.run(None, feeds), strict=True)
+        if any(is_other(from_numpy(value), from_numpy(wanted[name])) for name, value in values):
+            told = " ".join(item.value for item in node.metadata_props if item.key.endswith("fx_node"))
+            return WrongNode((node.op_type,), tuple(_TARGET.findall(told)))
+    return WrongNode()

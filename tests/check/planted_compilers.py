@@ -1,0 +1,73 @@
+"""Compilers as users write them, which promise what an exporter does."""
+
+import copy
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+from torch.utils._pytree import tree_leaves, tree_map
+
+Call = Callable[..., Any]
+
+
+def _run_in_bfloat16(module: nn.Module, _inputs: tuple[Tensor, ...]) -> Call:
+    narrow = copy.deepcopy(module).to(torch.bfloat16)
+
+    def cast(value: Any, dtype: torch.dtype) -> Any:
+        return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+    def run(*inputs: Tensor) -> Any:
+        given = [cast(value, torch.bfloat16) for value in inputs]
+        return tree_map(lambda value: cast(value, torch.float32), narrow(*given))
+
+    return run
+
+
+def declared(module: nn.Module, inputs: tuple[Tensor, ...]) -> Call:
+    """Computes in bfloat16, and says so."""
+    return _run_in_bfloat16(module, inputs)
+
+
+def undeclared(module: nn.Module, inputs: tuple[Tensor, ...]) -> Call:
+    """Computes in bfloat16 too."""
+    return _run_in_bfloat16(module, inputs)
+
+
+declared.capabilities = {"precisions": {"float32": ["bfloat16"]}}  # type: ignore[attr-defined]
+
+
+def refuses_softmax(program: ExportedProgram) -> Call:
+    """Takes programs without softmax."""
+    for node in program.graph.nodes:
+        if "softmax" in str(node.target):
+            raise NotImplementedError(f"{node.target} is not supported")
+    return program.module()
+
+
+def flattens(program: ExportedProgram, _inputs: tuple[Tensor, ...]) -> Call:
+    """Gives a list of copies in another layout, as runtimes do."""
+    module = program.module()
+
+    def run(*inputs: Tensor) -> list[Tensor]:
+        return [value.clone(memory_format=torch.contiguous_format) for value in tree_leaves(module(*inputs))]
+
+    return run
+
+
+def turns_softmax(program: ExportedProgram) -> Call:
+    """Takes each softmax along axis 1."""
+    for node in program.graph.nodes:
+        if node.op == "call_function" and "softmax" in str(node.target):
+            node.args = (node.args[0], 1, *node.args[2:])
+    program.graph_module.recompile()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return program.module()
+
+
+SUBJECTS = tuple(
+    f"{__name__}:{name}" for name in ("declared", "undeclared", "refuses_softmax", "flattens", "turns_softmax")
+)

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from fuzz.check.judge.case_run import CaseRun
+from fuzz.check.judge.verdict import order_dims
 from fuzz.check.run.program import Execution
 from fuzz.compilers.interface import Compiler, CompilerCapabilities
 from fuzz.protocol.failures import Refusal
@@ -46,6 +46,9 @@ def keep_promised(run: Execution, eager: Execution, promised: CompilerCapabiliti
 
 
 def _lay_out(value: Tensor, like: Tensor | None) -> Tensor:
-    if like is None or like.shape != value.shape or like.stride() == value.stride():
+    """`value` with its dimensions in the order of those of `like`, whose memory may repeat or overlap."""
+    if like is None or like.shape != value.shape:
         return value
-    return torch.empty_like(like, dtype=value.dtype).copy_(value)
+    order = order_dims(like)
+    order += [dim for dim in range(value.dim()) if dim not in order]
+    return value.permute(order).contiguous().permute([order.index(dim) for dim in range(value.dim())])

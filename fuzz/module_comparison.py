@@ -30,7 +30,7 @@ from generators.program.emit import source
 from generators.program.ops import OPS
 from generators.program.type_check import check
 from generators.program.values import category
-from generators.program.writes import VIEWS
+from generators.program.writes import VIEW_MEMORY
 
 _AS_WRONG = 0.5
 """A subject with this share of eager's error, where an operation of eager is proven wrong, makes the same mistake."""
@@ -245,7 +245,7 @@ class ModuleComparison:
             return ""
         before = case.dependencies([case.returns[wrong.output]])
         # A view computes nothing.
-        computed = {op.name for op in case.ops if OPS[op.kind].memory not in VIEWS}
+        computed = {op.name for op in case.ops if OPS[op.kind].memory not in VIEW_MEMORY}
         floats = [name for name in floats if name in before and name in computed]
         asker = self._run_by(wrong)
 

@@ -1,5 +1,5 @@
 """Checks for test suites: `check_attention(my_kernel)` fuzzes an attention function (docs/kernels.md), and
-`check_module(my_factory)` compares the blocks of a module with float64 (docs/guide-upgrade.md, docs/guide-deploy.md)."""
+`check_module(my_factory)` compares the blocks of a module with float64 (guide-upgrade.md, guide-deploy.md)."""
 
 import os
 import shlex

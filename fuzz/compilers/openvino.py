@@ -62,8 +62,7 @@ OPENVINO = Compiler(
         dynamic=True,
         # docs.openvino.ai, "CPU Device", "Supported Model Precision": its primitives compute in these dtypes at most.
         precisions={"int64": ("int32",), "float64": ("float32",)},
-        refuses=("openvino.frontend.OpConversionFailure", "openvino.frontend.NotImplementedFailure"),
-        refusals=(r"No conversion rule found for operations: ([\w.]+)",),
+        refusals=(r"No conversion rule found for operations: ([\w.]+)", r"Unsupported operation of type: (\w+)"),
     ),
     extra="openvino",
     variations=(*_OF_DEVICE, *_OF_MODEL),

@@ -11,7 +11,7 @@ from generators.program.ops import KERNELS, OPS
 from generators.program.ops.spec import Memory
 from generators.program.sizes import Size
 
-VIEWS = (Memory.VIEW, Memory.CROWDED_VIEW)
+VIEW_MEMORY = (Memory.VIEW, Memory.CROWDED_VIEW)
 
 
 def is_in_place(op: Op) -> bool:
@@ -111,13 +111,13 @@ class _Memory:
     def follow(self, op: Op) -> None:
         spec, owner, target = OPS[op.kind], self._owners[op.name], op.args[:1]
         is_view = owner != op.name
-        if is_view and spec.memory not in (*VIEWS, Memory.TARGET) and not is_in_place(op):
+        if is_view and spec.memory not in (*VIEW_MEMORY, Memory.TARGET) and not is_in_place(op):
             self._uncertain.add(owner)
         if is_view and op.kind != "detach" and self._leaves.intersection(target):
             self._leaves.add(op.name)
         if spec.memory is Memory.CROWDED_VIEW or (is_view and self._crowded.intersection(target)):
             self._crowded.add(op.name)
-        if self._case.training and spec.saves and spec.memory not in VIEWS:
+        if self._case.training and spec.saves and spec.memory not in VIEW_MEMORY:
             self._saved.update(self._owners[name] for name in op.args[spec.writes :])
             self._saved.update([] if is_view else [op.name])
 

@@ -21,19 +21,19 @@ from generators.sampling.operations import apply
 from generators.sampling.products import UNSEEN, write_masked_attention, write_product
 from generators.sampling.windows import write_reduction, write_window
 
-Write = Callable[[Builder, Choices, str, Sequence[str]], str]
+FormWriter = Callable[[Builder, Choices, str, Sequence[str]], str]
 """Adds a form on a value, beside all floating values. Returns the name of its result; raises CaseError."""
 
 
-class Form(NamedTuple):
+class DrawnForm(NamedTuple):
     """A row of `FORMS`."""
 
     weight: float  # how often it is drawn
-    write: Write
+    write: FormWriter
     integral: bool = False  # whether it also takes integers and booleans
 
 
-def _any_of(*kinds: str, least_rank: int = 1) -> Write:
+def _any_of(*kinds: str, least_rank: int = 1) -> FormWriter:
     """A form that is one operation of these kinds, with random arguments and attributes."""
 
     def write(b: Builder, c: Choices, value: str, others: Sequence[str]) -> str:
@@ -81,21 +81,21 @@ _WRITES = (
     "masked_fill_",
 )
 
-FORMS: Mapping[str, Form] = {
-    "product": Form(5.0, write_product),
-    "attention": Form(5.0, write_masked_attention),
-    "integers": Form(4.0, write_integers, integral=True),
-    "truths": Form(2.5, write_truths, integral=True),
-    "reductions": Form(5.0, write_reduction, integral=True),
-    "places": Form(1.5, _any_of("argmax", "argmin", "topk", "sort", "argsort"), integral=True),
-    "shapes": Form(3.0, _any_of(*_SHAPES), integral=True),
-    "indices": Form(2.5, _any_of(*_INDICES), integral=True),
-    "elementwise": Form(4.0, _any_of(*_ELEMENTWISE, least_rank=0), integral=True),
-    "activations": Form(2.0, _any_of(*_ACTIVATIONS, least_rank=0)),
-    "norms": Form(2.5, _any_of("layer_norm", "rms_norm", "group_norm", "batch_norm", "normalize", "_weight_norm")),
-    "softmax": Form(1.0, _any_of("softmax", "log_softmax", "logsumexp")),
-    "windows": Form(2.5, write_window),
-    "writes": Form(1.0, _any_of(*_WRITES)),
+FORMS: Mapping[str, DrawnForm] = {
+    "product": DrawnForm(5.0, write_product),
+    "attention": DrawnForm(5.0, write_masked_attention),
+    "integers": DrawnForm(4.0, write_integers, integral=True),
+    "truths": DrawnForm(2.5, write_truths, integral=True),
+    "reductions": DrawnForm(5.0, write_reduction, integral=True),
+    "places": DrawnForm(1.5, _any_of("argmax", "argmin", "topk", "sort", "argsort"), integral=True),
+    "shapes": DrawnForm(3.0, _any_of(*_SHAPES), integral=True),
+    "indices": DrawnForm(2.5, _any_of(*_INDICES), integral=True),
+    "elementwise": DrawnForm(4.0, _any_of(*_ELEMENTWISE, least_rank=0), integral=True),
+    "activations": DrawnForm(2.0, _any_of(*_ACTIVATIONS, least_rank=0)),
+    "norms": DrawnForm(2.5, _any_of("layer_norm", "rms_norm", "group_norm", "batch_norm", "normalize", "_weight_norm")),
+    "softmax": DrawnForm(1.0, _any_of("softmax", "log_softmax", "logsumexp")),
+    "windows": DrawnForm(2.5, write_window),
+    "writes": DrawnForm(1.0, _any_of(*_WRITES)),
 }
 """By name."""
 _LENGTHS = {1: 1.0, 2: 3.0, 3: 3.0, 4: 2.0, 5: 1.0}

@@ -71,11 +71,11 @@ def _compute(b: Builder, c: Choices, value: str, *, is_far: bool) -> str:
 
 
 _BITWISE = ("logical_and", "logical_or", "logical_xor")
-Draw = Callable[[Choices, str, int], dict[str, Any]]
+DrawAttributes = Callable[[Choices, str, int], dict[str, Any]]
 """Draws the attributes of a step on a value of this dtype and rank."""
 
 
-def _number(*numbers: int, far: bool = False) -> Draw:
+def _number(*numbers: int, far: bool = False) -> DrawAttributes:
     def draw(c: Choices, dtype: str, _rank: int) -> dict[str, Any]:
         fitting = [number for number in numbers if number > 0 or dtype != "uint8"]
         return {"other": c.pick([*fitting, *_NUMBERS[dtype][-far:]] if far else fitting)}
@@ -106,7 +106,7 @@ def _nothing(_c: Choices, _dtype: str, _rank: int) -> dict[str, Any]:
 
 _TERM, _DIVISOR = _number(2, -1, 3, -7, 5, 100, 1, 0, far=True), _number(2, -2, 3, -3, 7, 16)
 _SHIFT = _number(1, 2, 3, 5)
-_STEPS_OF_INTEGERS: dict[str, tuple[float, Draw]] = {
+_STEPS_OF_INTEGERS: dict[str, tuple[float, DrawAttributes]] = {
     **dict.fromkeys(("add", "sub", "mul"), (3.0, _TERM)),
     **dict.fromkeys(("remainder", "fmod", "div"), (2.5, _DIVISOR)),
     "floor_divide": (3.0, _rounding),

@@ -59,7 +59,7 @@ RESULT = SubjectResult(
 )
 TAKES = {"triton": Capabilities(dtypes=("float16",), options=("mask",))}
 MESSAGES = [
-    Hello("2.13.0", "3.11.7", "cpu", "g++ 12.2", 17, "x86_64", ("passes",), TAKES, {"rewrites": "torch.none"}),
+    Hello("2.13.0", "3.11.7", "cpu", "g++ 12.2", 17, "x86_64", ("passes",), TAKES, missing_hooks={"rewrites": "torch.none"}),
     Unusable("no torch"),
     Check(
         7, "import torch\n", ("passes", "a.b:c"), training=True, random=True, repeat=1, settings={"a.b": 4, "c": True}

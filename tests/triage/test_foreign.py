@@ -76,7 +76,7 @@ def test_a_wrong_decomposition_is_torchs(monkeypatch: pytest.MonkeyPatch) -> Non
     decompose = ExportedProgram.run_decompositions
 
     def decompose_wrongly(self: ExportedProgram, *args: Any, **named: Any) -> ExportedProgram:
-        program = decompose(self, *args, **named)
+        program: ExportedProgram = decompose(self, *args, **named)
         for node in program.graph.nodes:
             if node.target is torch.ops.aten._softmax.default:
                 node.args = (node.args[0], 0, False)

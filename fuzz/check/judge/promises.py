@@ -46,9 +46,10 @@ def keep_promised(run: Execution, eager: Execution, promised: CompilerCapabiliti
 
 
 def _lay_out(value: Tensor, like: Tensor | None) -> Tensor:
-    """`value` with its dimensions in the order of those of `like`, whose memory may repeat or overlap."""
-    if like is None or like.shape != value.shape:
+    """`value`, with its dimensions in the order of `like` in memory."""
+    if like is None or like.shape != value.shape or order_dims(like) == order_dims(value):
         return value
     order = order_dims(like)
     order += [dim for dim in range(value.dim()) if dim not in order]
-    return value.permute(order).contiguous().permute([order.index(dim) for dim in range(value.dim())])
+    back = [order.index(dim) for dim in range(value.dim())]
+    return value.permute(order).contiguous().permute(back)

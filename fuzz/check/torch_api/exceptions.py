@@ -30,7 +30,12 @@ _COMPILERS = (
     "torch/_dynamo/output_graph.py",
     "torch/export/_trace.py",
 )
-_NOISE = re.compile(r"^(Set TORCH|You can suppress|The above exception|Hint:|from user code|$)")
+_NOISE = re.compile(
+    r"^(Set TORCH|You can suppress|The above exception|Hint:|from user code|"
+    # of OpenVINO, whose next lines say what failed
+    r"Exception from src/|Check 'false' failed at|FrontEnd API failed|Model wasn't fully converted|Summary:|"
+    r"While validating node|\[ \w+ \] *$|$)"
+)
 _OF_FAKE_KERNEL = re.compile(r": got (\w+)\((['\"])(.*)\2\)")
 """The exception of a fake kernel: a TorchRuntimeError has it only in its text."""
 _NOT_OF_USERS = frozenset({"torch", "triton", "sympy", "fuzz", "case", "__main__", *sys.stdlib_module_names})
@@ -148,8 +153,8 @@ def find_refused(error: BaseException, capabilities: CompilerCapabilities) -> tu
     if operator is None and not any(_is_refusal(link, capabilities.refuses) for link in links):
         return None
     if not operator:
-        named = next(filter(None, (_OPERATOR.search(str(link)) for link in links)), None)
-        operator = named.group() if named else ""
+        found = next(filter(None, (_OPERATOR.search(str(link)) for link in links)), None)
+        operator = found.group() if found else ""
     return operator, line(error)
 
 

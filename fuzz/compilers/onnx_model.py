@@ -2,7 +2,10 @@
 
 import functools
 import re
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from fuzz.compilers.differences import is_other
 from fuzz.compilers.interface import WrongNode
@@ -16,14 +19,34 @@ _TARGET = re.compile(r"target=torch\.ops\.([\w.]+)")
 """The operation in what the exporter writes about a node."""
 
 
-def export(program: "ExportedProgram", inputs: "tuple[Tensor, ...]", *, opset: int, optimize: bool = True) -> Any:
-    """The model, as an object of torch. `optimize`: by onnxscript."""
+def export(
+    program: "ExportedProgram", inputs: "tuple[Tensor, ...]", *, opset: int, optimize: bool = True, omitted: str = ""
+) -> Any:
+    """The model, as an object of torch. `optimize`: by onnxscript; `omitted`: rules that it leaves out, by commas."""
     import torch
 
     _keep_registry()
-    model = torch.onnx.export(program, inputs, dynamo=True, opset_version=opset, optimize=optimize, verbose=False)
+    with _omit_rules(omitted.split(",")):
+        model = torch.onnx.export(program, inputs, dynamo=True, opset_version=opset, optimize=optimize, verbose=False)
     assert model is not None
     return model
+
+
+def _omit_rules(names: Sequence[str]) -> AbstractContextManager[object]:
+    """While entered, onnxscript optimizes without these rules. One without a name has that of its file."""
+    from onnxscript import rewriter
+    from onnxscript.rewriter.rules import common
+
+    rules = getattr(rewriter, "_DEFAULT_REWRITE_RULES", None)
+    if not any(names) or rules is None:
+        return nullcontext()
+    files = {
+        id(rule): name.strip("_")
+        for name, file in vars(common).items()
+        for rule in getattr(getattr(file, "rules", None), "rules", ())
+    }
+    kept = tuple(rule for rule in rules if (rule.name or files.get(id(rule))) not in names)
+    return mock.patch.object(rewriter, "_DEFAULT_REWRITE_RULES", kept)
 
 
 def _keep_registry() -> None:
@@ -48,14 +71,20 @@ def open_session(model: str | bytes, *, level: str = "ENABLE_ALL", disabled: str
 
 
 def find_node(
-    program: "ExportedProgram", inputs: "tuple[Tensor, ...]", *, opset: int, optimize: bool = True, **options: str
+    program: "ExportedProgram",
+    inputs: "tuple[Tensor, ...]",
+    *,
+    opset: int,
+    optimize: bool = True,
+    omitted: str = "",
+    **options: str,
 ) -> WrongNode:
     """The model is cut after each node in turn: with all values as outputs, nothing would be fused."""
     import onnx
     from onnx.reference import ReferenceEvaluator
     from torch import from_numpy
 
-    model = export(program, inputs, opset=opset, optimize=optimize).model_proto
+    model = export(program, inputs, opset=opset, optimize=optimize, omitted=omitted).model_proto
     given = {item.name: value.detach().numpy() for item, value in zip(model.graph.input, inputs, strict=True)}
     nodes = [node for node in model.graph.node if node.op_type != "Constant"]
 

@@ -19,11 +19,12 @@ def compile_program(
     *,
     opset: int,
     optimize: bool = True,
+    omitted: str = "",
     evaluates: bool = False,
     **options: str,
 ) -> CompiledCall:
     """A call of the model in an inference session (`options`: as `open_session`), or in ONNX's reference evaluator."""
-    model = export(program, inputs, opset=opset, optimize=optimize)
+    model = export(program, inputs, opset=opset, optimize=optimize, omitted=omitted)
     if evaluates:
         return model.call_reference
     model.initialize_inference_session(partial(open_session, **options))

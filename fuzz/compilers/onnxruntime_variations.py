@@ -19,6 +19,19 @@ _OPTIMIZERS = """
 onnxruntime/core/optimizer/graph_transformer_utils.cc: rules of level 1, then other optimizers of
 levels 1, 2 and 3. Names that a version lacks are ignored."""
 
+_RULES = """
+    no_op broadcast_to_matmul cast_constant_of_shape collapse_slices MaterializeReshapeShape FuseSuccessiveMin
+    FuseSuccessiveMax FuseMinMaxToClip FuseMaxMinToClip FuseSuccessiveClipRelu FuseSuccessiveReluClip FuseSuccessiveRelu
+    FuseSuccessiveClip CastCast CastIdentity ExpandIdentity Flatten2Reshape ReshapeReshape SlicesSplit TransposeIdentity
+    TransposeTranspose UnsqueezeUnsqueeze SqueezeReshape1d ScatterAllDynamic ScatterAllStatic NormalizePadFormatConv
+    NormalizePadFormatConvInteger FuseConvPad FuseConvIntegerPad FuseBatchNormIntoConv FuseBatchNormIntoConvTranspose
+    FuseBatchNormIntoGemm RemoveOptionalBiasFromConv RemoveOptionalBiasFromConvTranspose
+    RemoveOptionalBiasFromQLinearConv
+"""
+"""The rewrite rules of onnxscript 0.7.2, in their order (onnxscript/rewriter/__init__.py). Rules without a name have
+that of their file in rewriter/rules/common. Without any rule it raises, so the last, RemoveOptionalBiasFromGemm, stays.
+Names that a version lacks are ignored."""
+
 
 def _vary(name: str, words: str, who: str, stage: str, part: str = "", **keywords: object) -> Variation:
     return Variation(f"onnx{name}", words, keywords, who, stage, part)
@@ -41,6 +54,14 @@ VARIATIONS = (
     _at_level("ENABLE_EXTENDED", "level_all"),
     _at_level("ENABLE_BASIC", "level_extended"),
     _at_level("DISABLE_ALL", "level_basic"),
+    Variation(
+        "onnxscript_rule",
+        "ONNX Script's rewrite rule {} left out",
+        {"omitted": "{}"},
+        "onnxscript",
+        "graph_optimisation",
+        arguments=tuple(_RULES.split()),
+    ),
     _vary("script_unoptimised", "optimize=False at export", "onnxscript", "graph_optimisation", optimize=False),
     _vary("_reference", "ONNX's reference evaluator", "onnxruntime", "runtime", evaluates=True),
 )

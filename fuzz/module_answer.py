@@ -222,7 +222,8 @@ def _describe_inputs(rows: Sequence[ModuleRow]) -> list[str]:
 
 def _describe_errors(rows: Sequence[ModuleRow]) -> str:
     """The largest errors of both sides, relative to rounding."""
-    pairs = [(side.label, side.ratio) for row in rows for side in (row.old, row.new) if side.ratio]
+    measured = (side for row in rows for side in (row.old, row.new) if side.verdict is not Verdict.NONFINITE)
+    pairs = [(side.label, side.ratio) for side in measured if side.ratio]
     largest = {label: max(ratio for other, ratio in pairs if other == label) for label, _ in pairs}
     return "".join(f", {label} {ratio:.2g} of rounding" for label, ratio in largest.items())
 

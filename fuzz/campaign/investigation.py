@@ -157,7 +157,11 @@ class Investigation:
             result = self.probe(every, suspect.subject)
             seen = (one.output for one in (result.observations if result else ()) if isinstance(one, Parted))
             output = next(seen, None)
-            return None if output is None else every.returns[output]
+            if output is not None:
+                return every.returns[output]
+            value = suspect.value
+            is_output = value is not None and value.kind == "output" and not value.is_gradient
+            return self.case.returns[int(value.name)] if value and is_output else None
 
         def is_spent() -> bool:
             return self.is_time_up() or (suspect.verdict.is_lost and self.probes >= self.process_probes)

@@ -22,7 +22,7 @@ from fuzz.protocol import EAGER, Live, Parted, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal, RightAt
 from fuzz.protocol.recording import Submodule
 from fuzz.protocol.render import describe
-from fuzz.versions import start_versions
+from fuzz.versions import spell_label, start_versions
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.edits import prune_if_valid
@@ -100,14 +100,14 @@ class ModuleComparison:
                 yield self._finish(self._find_part(alone, part, live), part)
         live = Live(part.path, inference=True)
         results = self._ask(live, for_inference) if for_inference else {}
-        for row in self._pair_in_inference(block, results, is_live=True):
+        for row in self._pair_in_inference(block, results, for_inference, is_live=True):
             yield self._finish(self._find_part(row, part, live), part)
 
     def _find_reason(self, results: Mapping[str, Result]) -> str:
         """Why not all versions have judged the module as it is; "" if they have."""
         missing = [label for label in self.versions if label not in results]
         if missing:
-            return f"torch {missing[0]} can't import it"
+            return f"{spell_label(missing[0])} can't import it"
         refused = (result.rejected for result in results.values() if result.rejected and result.stage != EAGER)
         values = {module.loaded.values for module in self.modules.values()}
         return next(refused, "") or ("its factory gives other values in each version" if len(values) > 1 else "")
@@ -124,9 +124,7 @@ class ModuleComparison:
 
     def _ask(self, live: Live, subjects: Sequence[str]) -> dict[str, Result]:
         """The results of a part in all versions that can import the module. They are judged at the same time."""
-        question = Question(live, tuple(subjects), hashes=True)
-        answers = ask_each([(module, question) for module in self.modules.values()])
-        results = dict(zip(self.modules, answers, strict=True))
+        results = _ask_all(self.modules, Question(live, tuple(subjects), hashes=True))
         results |= {label: Result(0, reason, (), stage=EAGER) for label, reason in self.refused.items()}
         return {label: results[label] for label in self.versions if label in results}
 
@@ -144,20 +142,19 @@ class ModuleComparison:
         rows = list(self._pair(block, results, mode, is_live=False, without=for_inference))
         if for_inference:
             results = self._ask_case(replace(block.case, mode="inference"), for_inference)
-            rows += self._pair_in_inference(block, results, is_live=False)
+            rows += self._pair_in_inference(block, results, for_inference, is_live=False)
         for row in rows:
             yield self._finish(replace(row, reason=reason), part)
 
     def _ask_case(self, case: Case, subjects: Sequence[str]) -> dict[str, Result]:
-        question = Question(case, tuple(subjects), hashes=True)
-        answers = ask_each([(version, question) for version in self.versions.values()])
-        return dict(zip(self.versions, answers, strict=True))
+        return _ask_all(self.versions, Question(case, tuple(subjects), hashes=True))
 
-    def _pair_in_inference(self, block: Block, results: Mapping[str, Result], *, is_live: bool) -> Iterator[ModuleRow]:
+    def _pair_in_inference(
+        self, block: Block, results: Mapping[str, Result], asked: Collection[str], *, is_live: bool
+    ) -> Iterator[ModuleRow]:
         """The rows of ways that promise inference alone, of a module in training."""
-        judged = {one.subject for result in results.values() for one in result.results}
-        others = [name for name in self.subjects if name not in judged]
-        for row in self._pair(block, results, "", is_live=is_live, without=others) if results else ():
+        others = [name for name in self.subjects if name not in asked]
+        for row in self._pair(block, results, "", is_live=is_live, without=others) if asked else ():
             if row.way != EAGER:
                 yield replace(row, mode="inference", is_evaluated=True)
 
@@ -360,6 +357,27 @@ def _read_side(label: str, result: Result, way: str, case: Case | None) -> Side:
     value = judged.value
     output = value.name if value is not None and value.kind == "output" and not value.is_gradient else None
     return replace(side, why=why, output=output if isinstance(output, int) else None)
+
+
+def _ask_all(askers: Mapping[str, Asker], question: Question) -> dict[str, Result]:
+    """The answers by version. Versions work at the same time. Subjects that a lost process took along are asked about
+    again."""
+    answers = ask_each([(asker, question) for asker in askers.values()])
+    results = dict(zip(askers, answers, strict=True))
+    for label, asker in askers.items():
+        result = results[label]
+        while result.results and (left := _list_left(question, result)):
+            more = asker.ask(replace(question, subjects=left))
+            if not more.results:
+                break
+            result = replace(more, results=(*result.results, *more.results), hashes=more.hashes or result.hashes)
+        results[label] = result
+    return results
+
+
+def _list_left(question: Question, result: Result) -> tuple[str, ...]:
+    judged = {one.subject for one in result.results}
+    return tuple(name for name in question.subjects if name not in judged)
 
 
 def _list_for_inference(results: Mapping[str, Result]) -> tuple[str, ...]:

@@ -42,7 +42,8 @@ def show(
     for path, entry in entries.items():
         if len(entries) > 1:
             print(f"# {path}")
-        print(emit_call(entry.case, entry.subject) if is_user_function(entry.subject) else source(entry.case))
+        is_call = is_user_function(entry.subject) and entry.case.contracts  # without any, it compiles modules
+        print(emit_call(entry.case, entry.subject) if is_call else source(entry.case))
 
 
 if __name__ == "__main__":

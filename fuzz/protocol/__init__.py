@@ -106,12 +106,11 @@ class Hello(Message):
     device_name: str = ""
     subjects: tuple[str, ...] = ()
     attention: dict[str, Capabilities] = field(default_factory=dict)  # by subject that computes just a case's attention
-    abilities: dict[str, tuple[str, ...]] = field(default_factory=dict)  # as in generators/program/portability.py, by
-    # function of the user's that compiles modules
     missing_hooks: dict[str, str] = field(default_factory=dict)  # by kind of coverage, names that this torch lacks
     home: str = ""  # the directory of the torch package
     switch: str = ""  # what switches compilers off, in one line
     versions: dict[str, str] = field(default_factory=dict)  # of packages of compilers that are no part of torch
+    abilities: dict[str, tuple[str, ...]] = field(default_factory=dict)  # as in portability.py, by the user's compiler
 
     @property
     def packages(self) -> dict[str, str]:

@@ -1,6 +1,8 @@
 """Compilers as users write them, which promise what an exporter does."""
 
 import copy
+import os
+import signal
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -19,9 +21,9 @@ def _run_in_bfloat16(module: nn.Module, _inputs: tuple[Tensor, ...]) -> Call:
     def cast(value: Any, dtype: torch.dtype) -> Any:
         return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
 
-    def run(*inputs: Tensor) -> Any:
-        given = [cast(value, torch.bfloat16) for value in inputs]
-        return tree_map(lambda value: cast(value, torch.float32), narrow(*given))
+    def run(*inputs: Tensor, **named: Any) -> Any:
+        args, keywords = tree_map(lambda value: cast(value, torch.bfloat16), (inputs, named))
+        return tree_map(lambda value: cast(value, torch.float32), narrow(*args, **keywords))
 
     return run
 
@@ -47,6 +49,19 @@ def refuses_softmax(program: ExportedProgram) -> Call:
     return program.module()
 
 
+def needs_a_package(module: nn.Module) -> Call:
+    """Imports it late, as careful users do."""
+    import not_installed_anywhere  # type: ignore[import-not-found]
+
+    return not_installed_anywhere.compile(module)  # type: ignore[no-any-return]
+
+
+def ends_the_process(_module: nn.Module, _inputs: tuple[Tensor, ...]) -> Call:
+    """Compiling crashes."""
+    os.kill(os.getpid(), signal.SIGSEGV)
+    raise AssertionError
+
+
 def flattens(program: ExportedProgram, _inputs: tuple[Tensor, ...]) -> Call:
     """Gives a list of copies in another layout, as runtimes do."""
     module = program.module()
@@ -69,5 +84,14 @@ def turns_softmax(program: ExportedProgram) -> Call:
 
 
 SUBJECTS = tuple(
-    f"{__name__}:{name}" for name in ("declared", "undeclared", "refuses_softmax", "flattens", "turns_softmax")
+    f"{__name__}:{name}"
+    for name in (
+        "declared",
+        "undeclared",
+        "needs_a_package",
+        "ends_the_process",
+        "refuses_softmax",
+        "flattens",
+        "turns_softmax",
+    )
 )

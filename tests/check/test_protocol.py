@@ -40,6 +40,7 @@ from fuzz.protocol.failures import (
     Raised,
     Refusal,
     RepeatedMask,
+    RightAt,
     StateChange,
     StateChanged,
     Value,
@@ -132,6 +133,7 @@ def test_verdicts_tell_findings_from_the_rest() -> None:
 WRITES = tuple(Write("q", place, 2) for place in ("before", "after", "itself", "between"))
 FAILURES: list[Failure] = [
     WrongValue(Value("output", 0), (0, 3), 0.5, 90.0, 12.0, eager_error=1e-6),
+    RightAt(("bfloat16", "int32")),
     WrongValue(Value.of_result("dq"), (0, 0, 1, 2), 0.5, 90.0, 12.0, gradient_missing=True, without_dropout=True),
     DifferentElements(Value("output", 0), 2, 7, "int64"),
     DifferentElements(Value("input", 1), 2, 7, "int64"),

@@ -163,16 +163,18 @@ def plain() -> Made:
 
 
 class Written(nn.Module):
-    """Attention in operations, which gives a tuple of one."""
+    """Attention in operations, which gives a tuple of one. Takes keywords, and a number and None among these."""
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor]:
-        scores = q.transpose(1, 2) @ k.permute(0, 2, 3, 1) / 3.0
+    def forward(self, q: Tensor, k: Tensor, *, v: Tensor, scale: float, mask: Tensor | None) -> tuple[Tensor]:
+        assert mask is None
+        scores = q.transpose(1, 2) @ k.permute(0, 2, 3, 1) / scale
         return ((scores.softmax(-1) @ v.transpose(1, 2)).transpose(1, 2),)
 
 
-def written_training() -> Made:
+def written_training() -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
     torch.manual_seed(2)
-    return Written(), tuple(torch.randn(2, 7, 3, 8) for _ in range(3))
+    q, k, v = (torch.randn(2, 7, 3, 8) for _ in range(3))
+    return Written(), (q, k), {"v": v, "scale": 3.0, "mask": None}
 
 
 class Operations(nn.Module):

@@ -122,6 +122,18 @@ def test_a_compiler_of_the_users_is_judged_in_what_it_promises(tmp_path: Path) -
 
 
 @pytest.mark.worker
+def test_a_compiler_that_ends_its_process_costs_no_other_answer(tmp_path: Path) -> None:
+    """It is told as such, in a case file of the user's, and the process is replaced."""
+    lost, right = (f"tests.check.planted_compilers:{name}" for name in ("ends_the_process", "flattens"))
+    code, rows = compare(tmp_path, f"{MODULES}written_training", "--subject", lost, "--subject", right)
+    row = rows["Written", lost]
+    assert (code, row["answer"], row[lost]["verdict"]) == (1, "no result", "worker_died")
+    assert "SIGSEGV" in row[lost]["why"]
+    assert load(Path(row["case"])).verdict == "worker_died"
+    assert rows["Written", right]["answer"] in ("equal", "within rounding")
+
+
+@pytest.mark.worker
 def test_a_test_suite_sees_a_wrong_block(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="new wrong") as failed:
         check_module(plain, pythons=[str(plant(tmp_path, "scale_dropped"))], subject="passes")

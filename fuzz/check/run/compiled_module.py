@@ -1,5 +1,6 @@
 """A module that a compiler of fuzz/compilers compiles at its first call."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,10 +12,16 @@ from torch.utils import _pytree as pytree
 
 from fuzz.check.run.program import same_bits
 from fuzz.check.torch_api import compilation, settings
-from fuzz.check.torch_api.exceptions import CompilingFailed, Refused, SubjectError, find_refused
+from fuzz.check.torch_api.exceptions import CompilingFailed, Refused, SubjectError, find_refused, find_root
 from fuzz.compilers.interface import CompiledCall, Compiler
 
 _Form = tuple[torch.Size, tuple[int, ...], torch.dtype]
+
+LARGEST = 2**31
+"""Bytes of weights. A message of protobuf, such as an ONNX model in memory, holds less than 2 GiB."""
+_TENSOR = torch.Tensor
+"""Stands for a tensor among constants."""
+_CONSTANTS = (type, bool, int, float, complex, str, torch.dtype, torch.device, type(None))
 
 _exported: list[tuple[type, bool, list[_Form], list[Tensor], ExportedProgram]] = []
 """The programs of the case at hand: module, dynamic, forms and parameters, program. Compilers share them."""
@@ -30,7 +37,7 @@ class CompiledModule:
 
     Calls that the compiler does not promise to take raise `SubjectError`:
 
-    - in training, with hooks, with arguments that are no tensors
+    - in training, with hooks; for a program, with objects among its arguments, or more weights than a file holds
     - with other dtypes, parameters or forms than the first call; other sizes too, unless it promises dynamic sizes
 
     dynamic: sizes are symbolic if the program allows it
@@ -47,8 +54,8 @@ class CompiledModule:
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         promised = self._compiler.capabilities
         is_program = self._compiler.takes == "program"
-        if is_program and (named or not all(isinstance(value, Tensor) for value in inputs)):
-            raise SubjectError("exported programs take tensors here, by their places")
+        if is_program:
+            inputs, named = self._list_tensors(inputs, named), {}
         if "training" not in promised.modes and (torch.is_grad_enabled() or self._module.training):
             raise SubjectError(f"{self._compiler.name} is for inference")
         if not promised.state or is_program:
@@ -62,6 +69,20 @@ class CompiledModule:
         with self._refusing():
             result = self._run(*inputs, **named)
         return self._restore(result)
+
+    def _list_tensors(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, ...]:
+        """The tensors of a call, which are the inputs of the program. Its other arguments are constants there."""
+        leaves, form = pytree.tree_flatten((inputs, named))
+        tensors = tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))
+        constants = [_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        if others := [type(leaf).__name__ for leaf in constants if not isinstance(leaf, _CONSTANTS)]:
+            raise SubjectError(f"an exported program takes no {others[0]} among its arguments")
+        known = self._module if isinstance(self._module, _OfTensors) else None
+        if self._form is None and (named or len(tensors) < len(leaves) or not all(map(torch.is_tensor, inputs))):
+            self._module = _OfTensors(self._module, form, constants)
+        elif known is not None and (known.form, known.constants) != (form, constants):
+            raise SubjectError("the program is exported for other arguments that are no tensors")
+        return tensors
 
     def _require_same(self, inputs: tuple[Any, ...]) -> None:
         if any(part._forward_hooks or part._forward_pre_hooks for part in self._module.modules()):
@@ -78,6 +99,12 @@ class CompiledModule:
 
     def _compile(self, inputs: tuple[Any, ...]) -> None:
         compiler = self._compiler
+        if compiler.takes == "program" and compiler.is_foreign:
+            n_bytes = sum(value.nbytes for value in (*self._module.parameters(), *self._module.buffers()))
+            if n_bytes > LARGEST:
+                raise SubjectError(
+                    f"it has {n_bytes / 2**30:.2g} GiB of weights; the limit is {LARGEST / 2**30:.2g} GiB"
+                )
         if compiler.takes == "program":
             self._program = self._export(inputs)
         self._run = compiler.compile(self._program or self._module, inputs, **compiler.keywords)
@@ -111,6 +138,8 @@ class CompiledModule:
             found = find_refused(error, self._compiler.capabilities)
             if found is not None:
                 raise Refused(*found) from error
+            if isinstance(root := find_root(error), ModuleNotFoundError):
+                raise SubjectError(f"{sys.executable} has no package {root.name}") from error
             if wrapper is None:
                 raise
             raise wrapper(self._compiler.name) from error
@@ -123,6 +152,21 @@ class CompiledModule:
         if spec is None or spec.num_leaves != len(leaves):
             return result
         return pytree.tree_unflatten(leaves, spec)
+
+
+class _OfTensors(nn.Module):
+    """A module that is called with the tensors among its arguments. `constants`: all, `_TENSOR` for a tensor."""
+
+    def __init__(self, module: nn.Module, form: Any, constants: list[Any]) -> None:
+        super().__init__()
+        self.module, self.form, self.constants = module, form, constants
+        self.training = module.training
+
+    def forward(self, *tensors: Tensor) -> Any:
+        rest = iter(tensors)
+        leaves = [next(rest) if constant is _TENSOR else constant for constant in self.constants]
+        args, named = pytree.tree_unflatten(leaves, self.form)
+        return self.module(*args, **named)
 
 
 def _read_form(module: nn.Module, inputs: tuple[Any, ...]) -> list[_Form]:

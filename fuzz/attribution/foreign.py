@@ -44,16 +44,14 @@ def find_foreign_cause(study: Study) -> RootCause:
         return replace(cause, who=converters.get(cause.part, converters.get("", project)))
     node = study.try_out(FIRST_NODE) if study.result.verdict.has_wrong_numbers else Tried(FIRST_NODE)
     operators = node.argument if node.flips else ""
-    cause = RootCause(
-        flip.row.who,
-        Stage(flip.row.stage),
-        flip.argument or flip.row.part or operators or find_wrong_operation(study),
-        _how(study, operators),
-        (*evidence, *([node] if operators else [])),
-    )
+    evidence = (*evidence, *([node] if operators else []))
+    part = flip.argument or flip.row.part or operators
+    cause = RootCause(flip.row.who, Stage(flip.row.stage), part, _how(study, operators), evidence)
+    if not operators:
+        cause = _name_operation(study, cause)
     shown = [flip, *([node] if operators else [])]
     decided_by = {one.experiment: (one.argument,) if one.argument else () for one in shown}
-    return replace(cause, decided_by=tuple(sorted(decided_by.items())))
+    return replace(cause, decided_by=tuple(sorted({**decided_by, **dict(cause.decided_by)}.items())))
 
 
 def _how(study: Study, operators: str = "") -> Mechanism:

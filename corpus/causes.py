@@ -199,16 +199,21 @@ _PARTS = {part.value: part.label for part in Part}
 class Project(Word):
     """A project that a bug is reported to."""
 
-    PYTORCH = "pytorch", "PyTorch"
+    package: str  # whose versions have its bugs
+
+    def __new__(cls, value: str, label: str = "", package: str = "") -> Self:
+        """A row of the table."""
+        project = str.__new__(cls, value)
+        project._value_, project.label, project.package = value, label, package or value
+        return project
+
+    PYTORCH = "pytorch", "PyTorch", TORCH
     ONNXSCRIPT = "onnxscript", "ONNX Script"
     ONNXRUNTIME = "onnxruntime", "ONNX Runtime"
     OPENVINO = "openvino", "OpenVINO"
     EXECUTORCH = "executorch", "ExecuTorch"
-
-    @property
-    def package(self) -> str:
-        """The package whose versions have its bugs."""
-        return TORCH if self is Project.PYTORCH else self.value
+    IREE = "iree", "IREE", "iree-turbine"
+    TVM = "tvm", "TVM", "apache-tvm"
 
 
 def find_project(who: str) -> Project:

@@ -25,12 +25,13 @@ PASSES: tuple[Pass, ...] = (
     program.drop_differences,
     program.drop_regions,
     program.drop_writes,
+    program.start_later,
     program.return_less,
     program.simplify_mode,
-    program.start_later,
     program.cut_to_inputs,
     program.bypass,
     program.share,
+    program.return_earlier,
     program.shrink_dims,
     program.drop_attributes,
     program.respell_operations,
@@ -112,7 +113,8 @@ def shrink(
     at once. The result does not depend on either.
 
     `find_wrong` gets the case with all its values as results, and names the first that is wrong. The program is cut
-    there first. None: all are right, since a compiler may fuse nothing of such a case, or it can't tell.
+    there first. If a compiler fuses less in such a case and all are right, it names a wrong result of `case`. None: it
+    can't tell.
 
     `attention_only` is for failures of attention functions, which only see a case's contract:
 

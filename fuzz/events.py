@@ -41,7 +41,8 @@ class CampaignStarted(Event):
     device_name: str
     pending: int  # suspicions that wait
     n_known: int = 0  # findings known before
-    against: str = ""  # the torch version of `--against`
+    against: str = ""  # the version in which `--against` differs
+    runtimes: tuple[str, ...] = ()  # versions of the runtimes of the subjects
     missing_hooks: Mapping[str, str] = field(default_factory=dict)  # as in `Hello`
 
 

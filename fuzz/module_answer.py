@@ -11,6 +11,7 @@ from fuzz.durations import format_count
 from fuzz.importing.importer import Block, describe_gaps
 from fuzz.protocol import EAGER, Verdict
 from fuzz.protocol.failures import Value
+from fuzz.versions import spell_label
 from generators.records import Word
 
 
@@ -182,7 +183,8 @@ def render(rows: Sequence[ModuleRow], factory: str, labels: Sequence[str], left:
 def summarize(rows: Sequence[ModuleRow], factory: str, labels: Sequence[str], left: Sequence[str] = ()) -> list[str]:
     """The question, what was judged and what was not, whether somebody is wrong, and the share that changed."""
     ways = ", ".join(dict.fromkeys(row.way for row in rows)) or "compiled"
-    sides = f"torch {labels[0]} against {labels[-1]}" if len(labels) > 1 else f"eager against {ways}, torch {labels[0]}"
+    first = spell_label(labels[0])
+    sides = f"{first} against {labels[-1]}" if len(labels) > 1 else f"eager against {ways}, {first}"
     judged = [row for row in rows if row.answer is not Answer.UNJUDGED]
     failing = [row for row in judged if row.answer.is_failure]
     old = [row for row in judged if row.answer is Answer.OLD_WRONG]

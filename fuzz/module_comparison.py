@@ -22,7 +22,7 @@ from fuzz.protocol import EAGER, Live, Parted, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal, RightAt
 from fuzz.protocol.recording import Submodule
 from fuzz.protocol.render import describe
-from fuzz.versions import start_versions
+from fuzz.versions import spell_label, start_versions
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.edits import prune_if_valid
@@ -107,7 +107,7 @@ class ModuleComparison:
         """Why not all versions have judged the module as it is; "" if they have."""
         missing = [label for label in self.versions if label not in results]
         if missing:
-            return f"torch {missing[0]} can't import it"
+            return f"{spell_label(missing[0])} can't import it"
         refused = (result.rejected for result in results.values() if result.rejected and result.stage != EAGER)
         values = {module.loaded.values for module in self.modules.values()}
         return next(refused, "") or ("its factory gives other values in each version" if len(values) > 1 else "")

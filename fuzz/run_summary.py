@@ -111,6 +111,7 @@ class RunSummary:
     counts: Counts
     cases: int  # Judged cases. The store has them all; a kill costs `counts` the last two seconds.
     torch: str
+    runtimes: tuple[str, ...]  # of subjects, with their versions
     python: str  # the interpreter of the workers
     findings: tuple[FindingRow, ...]  # Oldest first. Known bugs are among them if the campaign met them.
     coverage: Mapping[CoverageItem, int]  # how many cases reached each rewrite, operator and so on
@@ -134,6 +135,7 @@ class RunSummary:
             counts=copy.deepcopy(counts),
             cases=cursor + len(beyond),
             torch=results.meta("torch") or "",
+            runtimes=tuple((results.meta("--python") or "").split(", ")[1:]),
             python=results.meta("interpreter") or sys.executable,
             findings=tuple(row for row in results.findings() if row.kind != "known" or row.count),
             coverage=results.count_coverage(),

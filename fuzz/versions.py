@@ -1,5 +1,6 @@
 """Cases replayed under several torch versions: which regressed, were fixed, or fail in all."""
 
+import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from typing import TypeVar
 from packaging.version import InvalidVersion, Version
 
 from corpus.entry import Entry
-from corpus.versions import sort_versions, split_version
+from corpus.versions import TORCH, sort_versions, spell_version, spell_versions, split_version
 from fuzz.ask.evaluator import Evaluator
 from fuzz.ask.question import Asker, ProcessState, Question, ask_or_raise
 from fuzz.ask.transport import CompilersOff
@@ -17,9 +18,10 @@ from fuzz.bug_identity import compare_outcome, kind_of
 from fuzz.cli import ignore_lost_output
 from fuzz.durations import format_count
 from fuzz.experiments import Outcome, Tried
-from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.failures import NotTaken, Raised, Refusal
 from fuzz.protocol.render import describe
+from fuzz.subjects import list_packages
 from generators.errors import UserError
 from generators.records import Word
 
@@ -69,6 +71,19 @@ class VersionRow:
 A = TypeVar("A", bound=Asker)
 
 
+def list_versions(hello: Hello, subjects: Iterable[str]) -> list[str]:
+    """The versions of torch and of the runtimes that these subjects need, as `spell_version` writes them."""
+    names = dict.fromkeys((TORCH, *(name for subject in subjects for name in list_packages(subject)[:1])))
+    return [spell_version(name, public_version(hello.packages[name])) for name in names if name in hello.packages]
+
+
+def label_versions(hellos: Sequence[Hello], subjects: Collection[str]) -> list[str]:
+    """For each worker the versions in which they differ; the version of torch if they do not."""
+    listed = [list_versions(hello, subjects) for hello in hellos]
+    shared = set[str]().union(*listed).intersection(*listed)
+    return [" with ".join([one for one in told if one not in shared] or told[:1]) for told in listed]
+
+
 def start_versions(askers: Sequence[A], subjects: Collection[str]) -> dict[str, A]:
     """Start all workers before any work, and label their versions.
 
@@ -79,8 +94,8 @@ def start_versions(askers: Sequence[A], subjects: Collection[str]) -> dict[str, 
     if known and (unknown := {*subjects} - known):
         raise UserError(f"unknown subject {min(unknown)!r}; there are {', '.join(sorted(known))}")
     labels = [
-        " with ".join(filter(None, (public_version(hello.torch), asker.config.patch)))
-        for hello, asker in zip(hellos, askers, strict=True)
+        " with ".join(filter(None, (label, asker.config.patch)))
+        for label, asker in zip(label_versions(hellos, subjects), askers, strict=True)
     ]
     if len(set(labels)) < len(labels):
         numbered = enumerate(zip(labels, askers, strict=True), 1)
@@ -108,7 +123,7 @@ def compare_versions(path: Path, entry: Entry, subject: str, versions: Mapping[s
         try:
             if subject in versions[label].hello.subjects:
                 return ask_or_raise(versions[label], Question(entry.case, (subject,), process=process))
-            why = f"torch {label} has no {subject}"
+            why = f"{spell_label(label)} has no {subject}"
         except CompilersOff:
             raise
         except UserError as error:
@@ -156,7 +171,7 @@ def render_table(rows: Sequence[VersionRow], labels: Iterable[str], n_wanted: in
             listed = [line for row in found for line in _describe_row(row)]
             lines += [f"{change} ({len(found)}): {change.label}", *listed, ""]
     cut = f" of {n_wanted}, then interrupted" if len(rows) < n_wanted else ""
-    head = f"{format_count(len(rows), 'comparison')}{cut}, torch {', '.join(labels)}"
+    head = f"{format_count(len(rows), 'comparison')}{cut}, {_spell_labels([*labels])}"
     return "\n".join([*lines, f"{head}: {', '.join(counts) or 'none'}"])
 
 
@@ -169,6 +184,16 @@ def _describe_row(row: VersionRow) -> list[str]:
     if notable and (message := describe(notable[-1])):
         lines.append(f"      {message if len(message) < _LONGEST else f'{message[:_LONGEST]}...'}")
     return lines
+
+
+def spell_label(label: str) -> str:
+    """A label of `start_versions` in words: with the name of torch if it names no package."""
+    return f"torch {label}" if label[:1].isdigit() else label
+
+
+def _spell_labels(labels: Sequence[str]) -> str:
+    is_plain = all(re.fullmatch(r"([a-z]\S* )?\d\S*", label) and ":" not in label for label in labels)
+    return spell_versions(labels) if is_plain else spell_label(", ".join(labels))
 
 
 def public_version(torch: str) -> str:

@@ -99,7 +99,7 @@ def list_bugs(run: RunSummary, ledger: ledgers.Ledger, reports: Path, beside: Pa
     needs torch. `reports` may hold a report of a bug or finding in a directory of its name.
     """
     rows = {row.case_id: row for row in run.findings}
-    found = [read_row(row, run.path, run.torch) for row in run.findings]
+    found = [read_row(row, run) for row in run.findings]
     internal = [finding for finding in found if rows[finding.id].kind == "internal"]
     listed, rest = split_listed([finding for finding in found if finding not in internal], ledger)
     clusters = [*cluster([*listed, *load_attributed(rest)], ledger), *cluster(load_attributed(internal), ledger)]

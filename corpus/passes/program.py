@@ -95,17 +95,31 @@ def drop_regions(case: Case) -> Iterator[Case]:
 
 
 def return_less(case: Case) -> Iterator[Case]:
-    """Return a single value, or a value fewer; then earlier values, halving the distance."""
+    """Return a single value, or a value fewer; then the value halfway, or ever later values.
+
+    The pass goes on at the candidate that was accepted, so the last values one by one would take a probe for each.
+    """
     if len(case.returns) > 1:
         for returns in (*((name,) for name in case.returns), *_drop_each(case.returns)):
             yield replace(case, returns=returns)
-    types = types_of(case)
-    floats = [op.name for op in case.ops if category(types[op.name].dtype) == 2 and op.name not in case.returns]
+    floats = _list_earlier(case)
+    yield from (replace(case, returns=(floats[-(len(floats) >> n)],)) for n in range(1, len(floats).bit_length()))
+
+
+def return_earlier(case: Case) -> Iterator[Case]:
+    """Return an earlier value, halving the distance."""
+    floats = _list_earlier(case)
     step = len(floats)
     while step:
         for at in range(step - 1, len(floats), max(1, step)):
             yield replace(case, returns=(floats[at],))
         step //= 2
+
+
+def _list_earlier(case: Case) -> list[str]:
+    """The computed floating values that the case does not return."""
+    types = types_of(case)
+    return [op.name for op in case.ops if category(types[op.name].dtype) == 2 and op.name not in case.returns]
 
 
 def return_all(case: Case) -> Case | None:

@@ -37,14 +37,15 @@ def find_foreign_cause(study: Study) -> RootCause:
         return _name_operation(study, cause)
     if flip is None:
         stage = Stage.CONVERSION if variations else Stage.OPEN
-        who = compiler.converter if compiler and compiler.converter else project
-        return _name_operation(study, RootCause(who, stage, "", _how(study), evidence))
+        cause = _name_operation(study, RootCause(project, stage, "", _how(study), evidence))
+        converters = compiler.converters if compiler else {}
+        return replace(cause, who=converters.get(cause.part, converters.get("", project)))
     node = study.try_out(FIRST_NODE) if study.result.verdict.has_wrong_numbers else Tried(FIRST_NODE)
     operators = node.argument if node.flips else ""
     cause = RootCause(
         flip.row.who,
         Stage(flip.row.stage),
-        flip.argument or flip.row.part or operators,
+        flip.argument or flip.row.part or operators or find_wrong_operation(study),
         _how(study, operators),
         (*evidence, *([node] if operators else [])),
     )

@@ -1,7 +1,7 @@
 """The workers of a campaign's thread: its own, that of `--against`, and helpers for cases that are judged at once."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from fuzz.campaign.schedule import Job
 from fuzz.protocol import Hello, Result
 from fuzz.protocol.failures import ProcessLost
 from fuzz.protocol.render import describe_failure
-from fuzz.versions import public_version
+from fuzz.versions import label_versions
 
 _MOST_LOSSES = 3
 """A case is given up after losing this many workers with their machines, since the case may be the reason."""
@@ -99,9 +99,12 @@ class Crew(Asker):
     def hello(self) -> Hello:
         return self.worker.hello
 
-    def start_baseline(self) -> str:
-        """Start the worker of `--against` and return its torch version; "" without such a worker."""
-        return public_version(self._baseline.hello.torch) if self._baseline is not None else ""
+    def start_baseline(self, subjects: Collection[str]) -> str:
+        """Start the worker of `--against` and return the version in which it differs; "" without such a worker.
+
+        subjects: of the campaign; their runtimes may differ instead of torch
+        """
+        return label_versions([self._baseline.hello, self.hello], subjects)[0] if self._baseline is not None else ""
 
     @property
     def process(self) -> WorkerProcess:

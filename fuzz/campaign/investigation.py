@@ -14,6 +14,7 @@ from fuzz.protocol import EAGER, Parted, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.run_store import SuspicionOutcome
 from fuzz.subjects import INDUCTOR, compiler_of, get_spec, without_options
+from fuzz.versions import spell_label
 from generators.program.case import Case
 
 CONFIRMATIONS = 3
@@ -49,11 +50,11 @@ class Investigation:
     case: Case
     suspect: SubjectResult
     public: Sequence[str]  # the public subjects of the campaign
-    asker: Asker  # with a baseline if `baseline_torch` names it
+    asker: Asker  # with a baseline if `baseline_version` names it
     is_time_up: Callable[[], bool]
     attention_only: bool = False  # the subject is an attention function
     begin: Callable[[Sequence[Question]], None] = lambda questions: None  # called before questions; may raise
-    baseline_torch: str = ""  # of `--against`; with it, only regressions from that version count
+    baseline_version: str = ""  # of `--against`; with it, only regressions from that version count
     process_probes: float = _PROCESS_PROBES
     """Shrinking a case that kills its process ends after this many probes. Each costs a worker or a full timeout."""
     probes: int = 0
@@ -66,7 +67,7 @@ class Investigation:
     def run(self) -> Conclusion:
         """Show, shrink and confirm. Raises as `Asker.ask`."""
         case, suspect, is_eager = self.case, self.suspect, self.suspect.verdict is Verdict.EAGER_SUSPECT
-        if self.baseline_torch:
+        if self.baseline_version:
             asked = EAGER if is_eager else suspect.subject
             if not _is_worse(suspect, self._ask_baseline(Question(case, (asked,)))):
                 return self._set_aside(case, suspect, asked)
@@ -117,7 +118,7 @@ class Investigation:
         return list(map(self._keep_regression, questions, self._ask(questions)))
 
     def _keep_regression(self, question: Question, result: SubjectResult | None) -> SubjectResult | None:
-        if not self.baseline_torch or result is None or not result.verdict.is_finding:
+        if not self.baseline_version or result is None or not result.verdict.is_finding:
             return result
         return result if _is_worse(result, self._ask_baseline(question)) else None
 
@@ -156,7 +157,11 @@ class Investigation:
             result = self.probe(every, suspect.subject)
             seen = (one.output for one in (result.observations if result else ()) if isinstance(one, Parted))
             output = next(seen, None)
-            return None if output is None else every.returns[output]
+            if output is not None:
+                return every.returns[output]
+            value = suspect.value
+            is_output = value is not None and value.kind == "output" and not value.is_gradient
+            return self.case.returns[int(value.name)] if value and is_output else None
 
         def is_spent() -> bool:
             return self.is_time_up() or (suspect.verdict.is_lost and self.probes >= self.process_probes)
@@ -173,9 +178,9 @@ class Investigation:
         )
 
     def seen_in_baseline(self, conclusion: Conclusion) -> dict[str, str]:
-        """The verdict of the baseline on the minimal case, by its torch version."""
+        """The verdict of the baseline on the minimal case, by its version."""
         baseline = self._baseline_results.get((conclusion.case.id, conclusion.shown.subject))
-        return {} if baseline is None else {self.baseline_torch: str(baseline.verdict)}
+        return {} if baseline is None else {self.baseline_version: str(baseline.verdict)}
 
     def _find_smallest_confirmed(
         self, trajectory: list[Case], wanted: SubjectResult, subject: str
@@ -249,10 +254,10 @@ class Investigation:
         if baseline is not None and baseline.verdict.is_finding and not baseline.verdict.is_lost:
             said = ": ".join(filter(None, [f"{baseline.verdict} under {subject}", describe(baseline)]))
             return Conclusion(
-                SuspicionOutcome.IN_BOTH, case, shown, shown, f"also in torch {self.baseline_torch}: {said}"
+                SuspicionOutcome.IN_BOTH, case, shown, shown, f"also in {spell_label(self.baseline_version)}: {said}"
             )
         why = "eager refuses the case" if baseline is None else f"{subject}: {describe(baseline) or baseline.verdict}"
-        message = f"torch {self.baseline_torch} can't judge it: {why}"
+        message = f"{spell_label(self.baseline_version)} can't judge it: {why}"
         return Conclusion(SuspicionOutcome.NOT_COMPARED, case, shown, shown, message)
 
 

@@ -29,7 +29,7 @@ class InvestigationRunner:
 
     def __init__(self, state: CampaignState) -> None:
         self.findings = SavedFindings(state)
-        self.baseline_torch = ""  # the torch version of `--against`
+        self.baseline_version = ""  # the version in which `--against` differs
         self.state = state
         options, cores = state.options, len(os.sched_getaffinity(0))
         # Remote workers have cores of their own, and a baseline is asked about each failure before the next.
@@ -159,7 +159,7 @@ class InvestigationRunner:
             is_time_up,
             begin=begin,
             attention_only=suspicion.result.subject in state.known_bugs.attention,
-            baseline_torch=self.baseline_torch,
+            baseline_version=self.baseline_version,
             at_once=self._at_once,
             history=lambda: state.results.history(suspicion.id),
         )

@@ -33,6 +33,7 @@ from fuzz.replay_result import describe_details
 from fuzz.run_store import FindingRow, SuspicionOutcome
 from fuzz.run_summary import Counts, FunctionSummary, RunRecorder, RunSummary
 from fuzz.subjects import is_user_function
+from fuzz.versions import spell_label
 
 _LINE_SECONDS, _REDRAW_SECONDS = 30.0, 0.5
 _STAGES = {"start": "", REFERENCE: "float64", NOISE: "measuring rounding"}
@@ -47,7 +48,7 @@ def describe_finding(event: events.FindingSaved, worker: str = sys.executable) -
     head = f"{kind}: {event.verdict} under {result.subject}, {format_count(event.ops, 'operation')}"
     head += f", after {format_count(event.n_earlier, 'earlier case')} of its file" if event.n_earlier else ""
     lines = [event.verdict.label, describe(result), event.ledger, *describe_details(result, event.where)]
-    lines += [f"a regression: torch {version} says {verdict}" for version, verdict in event.seen.items()]
+    lines += [f"a regression: {spell_label(version)} says {verdict}" for version, verdict in event.seen.items()]
     commands = reproduce_lines(event.path, event.case, result.subject, worker=worker)
     return _lay_out(head, lines, event.source, [f"saved: {event.path}"], commands)
 
@@ -176,7 +177,10 @@ def _describe_next(run: RunSummary, new: int, *, has_known: bool) -> list[str]:
     cases = format_count(run.counts.compared, "attention module")
     functions = [_describe_function(one) for one in run.functions]
     page = f"  {format_python()} -m triage.page {shlex.quote(str(run.path))}"
-    about = wrap(f"{cases} compared with float64 under torch {run.torch}:", f"{state}. The whole run as a page:")
+    about = wrap(
+        f"{cases} compared with float64 under torch {', '.join([run.torch, *run.runtimes])}:",
+        f"{state}. The whole run as a page:",
+    )
     return [*about, page, *wrap(*functions)]
 
 
@@ -211,12 +215,12 @@ def describe_start(event: events.CampaignStarted, options: Options) -> str:
     """The subjects, torch and device of a campaign, and the coverage that this torch lacks."""
     resumed = f" from case {event.index}" if event.index else ""
     pending = f"; {format_count(event.pending, 'suspicion')} waiting" if event.pending else ""
-    against = f" against torch {event.against}" if event.against else ""
+    against = f" against {spell_label(event.against)}" if event.against else ""
     places = ["the ledger"] if options.ledger is not None and options.ledger.path != NONE else []
     places += [shorten(directory) for directory in (*options.ignore_dirs, options.corpus)]
     place = f"on {event.device} ({event.device_name}), {format_count(event.workers, 'worker')}"
     lines = [
-        f"torch {event.torch}{against} {place}",
+        f"torch {', '.join([event.torch, *event.runtimes])}{against} {place}",
         f"  compares {', '.join(event.subjects)} with float64",
         f"  seed {event.seed}{resumed}, budget {options.budget}{pending}",
         f"  knows {format_count(event.n_known, 'finding')} of {', '.join(places)}",

@@ -27,7 +27,7 @@ from fuzz.protocol import Hello
 from fuzz.run_store import LOCK_FILE, RESULTS_FILE, Results
 from fuzz.run_summary import RunRecorder
 from fuzz.subjects import find_abilities, get_spec
-from fuzz.versions import public_version
+from fuzz.versions import list_versions, spell_label
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.settings import list_available
@@ -173,7 +173,7 @@ class _Session:
         """Start the first worker and load known bugs. Raises `UserError` when the campaign can't run."""
         options, state, results = self._options, self._state, self._results
         with self._tell_of_start():
-            against = self._investigations.baseline_torch = self._threads[0].crew.start_baseline()
+            against = self._investigations.baseline_version = self._threads[0].crew.start_baseline(options.subjects)
             hello = self._threads[0].crew.case_worker.hello
         state.known_bugs.attention = frozenset(hello.attention)
         state.attention_only = set(options.subjects) <= set(hello.attention)
@@ -188,8 +188,9 @@ class _Session:
             state.search = AttentionSearch(self._draw, options.seed, takes, state.known_bugs, device=hello.device)
         if any(get_spec(name).options for name in options.subjects):
             state.settings = list_available(hello.torch, hello.device)
-        _require_same_torch(results, options.out, {"--python": public_version(hello.torch), "--against": against})
-        results.set_meta({"torch": hello.torch, "--python": public_version(hello.torch), "--against": against})
+        versions = list_versions(hello, options.subjects)
+        _require_same_torch(results, options.out, {"--python": ", ".join(versions), "--against": against})
+        results.set_meta({"torch": hello.torch, "--python": ", ".join(versions), "--against": against})
         results.set_meta({"interpreter": options.worker_config.python})  # another path to it continues the run
         self._investigations.findings.load(hello.packages)
         for suspicion in results.waiting():
@@ -201,6 +202,7 @@ class _Session:
                 subjects=options.subjects,
                 workers=options.workers,
                 torch=hello.torch,
+                runtimes=tuple(versions[1:]),
                 device=hello.device,
                 device_name=hello.device_name,
                 n_known=len(results.findings()),
@@ -291,7 +293,7 @@ def _require_same_torch(results: Results, out: Path, versions: Mapping[str, str]
     for option, torch in versions.items():
         before = results.meta(option)
         if before not in (None, torch):
-            given = f"{option} torch {before}" if before else f"no {option}"
+            given = f"{option} {spell_label(before)}" if before else f"no {option}"
             raise UserError(f"--out {out} holds a run with {given}: continue with that, or give another --out")
 
 

@@ -1,9 +1,8 @@
 """ExecuTorch on the CPU: its portable kernels, and XNNPACK for the parts of a program that XNNPACK takes."""
 
-import os
-import tempfile
+import io
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stderr
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -28,35 +27,27 @@ def compile_program(program: "ExportedProgram", _inputs: "tuple[Tensor, ...]", *
         for node in program.graph.find_nodes(op="placeholder"):
             if node.name in program.graph_signature.user_inputs:
                 stack.enter_context(mock.patch.dict(node.meta, val=node.meta["val"].contiguous()))
-        buffer = (
-            to_edge_transform_and_lower(program, partitioner=delegates, compile_config=config).to_executorch().buffer
-        )
+        edge = to_edge_transform_and_lower(program, partitioner=delegates, compile_config=config)
+        buffer = edge.to_executorch().buffer
     _explain(lambda: portable_lib._unsafe_reset_threadpool(1))  # it logs that
     loaded = _explain(lambda: portable_lib._load_for_executorch_from_buffer(buffer))
 
-    def run(
-        *given: "Tensor", _read: bytes = buffer
-    ) -> Any:  # the loaded program reads its buffer, and does not hold it
+    # A loaded program reads its buffer, and does not keep it alive.
+    def run(*given: "Tensor", _buffer: bytes = buffer) -> Any:
         return _explain(lambda: loaded.forward([value.detach().contiguous() for value in given]))
 
     return run
 
 
 def _explain(call: Callable[[], Any]) -> Any:
-    """The result of `call`. Its exceptions have numbers alone: the log on file descriptor 2 has the reasons."""
-    with tempfile.TemporaryFile() as log:
-        kept = os.dup(2)
-        os.dup2(log.fileno(), 2)
+    """The result of `call`. Its exceptions have numbers alone: the log, on Python's stderr, has the reasons."""
+    with redirect_stderr(io.StringIO()) as log:
         try:
             return call()
         except RuntimeError as error:
-            log.seek(0)
-            lines = log.read().decode(errors="replace").splitlines()
-            reasons = [line.split("] ", 1)[-1] for line in lines if any(words in line for words in _REASONS)]
+            told = [line for line in log.getvalue().splitlines() if any(words in line for words in _REASONS)]
+            reasons = (line.partition("] ")[2] for line in told)  # after the place in ExecuTorch's sources
             raise RuntimeError("; ".join([str(error).strip(), *reasons])) from error
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
 
 
 _REASONS = ("Check failed", " in operator ", " not found", "XNN")

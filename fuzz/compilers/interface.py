@@ -132,8 +132,9 @@ class Compiler:
     keywords: Mapping[str, Any] = field(default_factory=dict)
     extra: str = ""
     """The extra of pyproject.toml that installs its packages."""
-    converter: str = ""
-    """The project that turns the exported program into a model; "" for `project`."""
+    converters: Mapping[str, str] = field(default_factory=dict)
+    """The projects that turn operations of the exported program into those of a model, by kind of operation; "" for all
+    other kinds. Empty: `project`."""
     variations: tuple[Variation, ...] = ()
     """In the order in which they are tried: the first under which a failure passes has the fault."""
     find_node: Callable[..., WrongNode] | None = None

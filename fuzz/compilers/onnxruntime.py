@@ -4,9 +4,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fuzz.compilers.interface import CompiledCall, Compiler, CompilerCapabilities, Package, Variation
+from fuzz.compilers.interface import CompiledCall, Compiler, CompilerCapabilities, Package
 from fuzz.compilers.onnx_model import export, find_node, open_session
-from fuzz.compilers.onnxruntime_optimizers import OPTIMIZERS
+from fuzz.compilers.onnxruntime_variations import VARIATIONS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,30 +30,6 @@ def compile_program(
     return model
 
 
-def _vary(name: str, words: str, who: str, stage: str, part: str = "", **keywords: object) -> Variation:
-    return Variation(f"onnx{name}", words, keywords, who, stage, part)
-
-
-def _at_level(level: str, next_level: str) -> Variation:
-    name, words = f"runtime_{level.lower()}", f"ONNX Runtime's optimisation level ORT_{level}"
-    return _vary(name, words, "onnxruntime", "graph_optimisation", next_level, level=level)
-
-
-_VARIATIONS = (
-    Variation(
-        "onnxruntime_optimizer",
-        "ONNX Runtime's optimizer {} disabled",
-        {"disabled": "{}"},
-        "onnxruntime",
-        "graph_optimisation",
-        arguments=OPTIMIZERS,
-    ),
-    _at_level("ENABLE_EXTENDED", "level_all"),
-    _at_level("ENABLE_BASIC", "level_extended"),
-    _at_level("DISABLE_ALL", "level_basic"),
-    _vary("script_unoptimised", "optimize=False at export", "onnxscript", "graph_optimisation", optimize=False),
-    _vary("_reference", "ONNX's reference evaluator", "onnxruntime", "runtime", evaluates=True),
-)
 ONNXRUNTIME = Compiler(
     "onnxruntime",
     "onnxruntime",
@@ -79,8 +55,8 @@ ONNXRUNTIME = Compiler(
     ),
     keywords={"opset": 18},
     extra="onnxruntime",
-    converter="pytorch",
-    variations=_VARIATIONS,
+    converters={"": "onnxscript", **dict.fromkeys(("gelu", "group_norm", "rms_norm"), "pytorch")},
+    variations=VARIATIONS,
     find_node=find_node,
 )
 ONNXRUNTIME_OPSET23 = replace(

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from fuzz.compilers.interface import CompiledCall, Compiler, CompilerCapabilities, Package, Variation
+from fuzz.compilers.interface import CompiledCall, Compiler, CompilerCapabilities, Package
 from fuzz.compilers.openvino_model import CONFIG, convert, evaluate, open_model
 from fuzz.compilers.openvino_nodes import find_node
+from fuzz.compilers.openvino_variations import OF_DEVICE, OF_MODEL
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -39,19 +40,6 @@ def compile_module(module: "nn.Module", _inputs: "tuple[Tensor, ...]", **config:
         return torch.compile(module, backend="openvino", options=options)
 
 
-def _vary(name: str, words: str, stage: str, part: str = "", **keywords: object) -> Variation:
-    return Variation(f"openvino_{name}", words, keywords, "openvino", stage, part)
-
-
-_OF_DEVICE = (
-    _vary("snippets_off", "SNIPPETS_MODE=DISABLE", "graph_optimisation", "snippets", SNIPPETS_MODE="DISABLE"),
-    _vary("uncached", "CPU_RUNTIME_CACHE_CAPACITY=0", "runtime", "runtime_cache", CPU_RUNTIME_CACHE_CAPACITY="0"),
-    _vary("accurate", "EXECUTION_MODE_HINT=ACCURACY", "runtime", "precision", EXECUTION_MODE_HINT="ACCURACY"),
-)
-_OF_MODEL = (
-    _vary("with_sizes", "fixed sizes", "graph_optimisation", "dynamic_sizes", sized=True),
-    _vary("evaluated", "Model.evaluate, which uses no device", "runtime", evaluates=True),
-)
 OPENVINO = Compiler(
     "openvino",
     "openvino",
@@ -65,7 +53,7 @@ OPENVINO = Compiler(
         refusals=(r"No conversion rule found for operations: ([\w.]+)", r"Unsupported operation of type: (\w+)"),
     ),
     extra="openvino",
-    variations=(*_OF_DEVICE, *_OF_MODEL),
+    variations=(*OF_DEVICE, *OF_MODEL),
     find_node=find_node,
 )
 OPENVINO_SIZED = replace(
@@ -81,6 +69,6 @@ OPENVINO_BACKEND = replace(
     words='torch.compile(backend="openvino")',
     compile=compile_module,
     takes="module",
-    variations=_OF_DEVICE,
+    variations=OF_DEVICE,
     find_node=None,
 )

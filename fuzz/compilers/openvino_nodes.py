@@ -25,21 +25,26 @@ def find_node(
     for node in nodes:
         cut = openvino.Model(node.outputs(), given, "cut")
         if any(map(is_other, open_model(cut, config)(*inputs), evaluate(cut)(*inputs))):
-            fused = _list_fused(compile_model(cut, config)) | {_name(node)}
-            found = [one for one in nodes if _name(one) in fused]
+            fused = _list_fused(compile_model(cut, config), {*map(_name, nodes)})
+            found = [one for one in nodes if _name(one) in (fused or {_name(node)})]
             operations = {part for one in found for part in _name(one).split("/")[1:2] if "." in part}
             return WrongNode(tuple(sorted({one.get_type_name() for one in found})), tuple(sorted(operations)))
     return WrongNode()
 
 
-def _list_fused(compiled: Any) -> set[str]:
-    """The nodes of the model that the last node of the compiled model computes, by their names."""
+def _list_fused(compiled: Any, known: set[str]) -> set[str]:
+    """The nodes of the model, whose names are `known`, that the last node of the compiled model computes.
+
+    Conversions of the result follow that node, under names that the model does not have.
+    """
     node = next(one for one in compiled.get_runtime_model().get_ordered_ops() if one.get_type_name() == "Result")
-    names = ""
-    while not names and node.inputs():
+    while node.inputs():
         node = node.input_value(0).get_node()
-        names = node.get_rt_info()["originalLayersNames"].astype(str)
-    return set(filter(None, names.split(",")))
+        info = node.get_rt_info()
+        fused = {*info["originalLayersNames"].astype(str).split(",")} if "originalLayersNames" in info else set()
+        if fused & known:
+            return fused
+    return set()
 
 
 def _name(node: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from corpus.passes.contracts import Plain, simplify_contract, spell_plain
-from corpus.passes.program import bypass, shrink_dims
+from corpus.passes.program import bypass, shrink_dims, start_later
 from corpus.shrink import CONTRACT_PASSES, PASSES, Pass, shrink
 from generators.program.attention_options import OPTIONS, Contract, Form
 from generators.program.case import Case, Earlier, Input, Values
@@ -53,6 +53,30 @@ def test_candidates_that_are_judged_at_once_give_the_same_cases() -> None:
     plain = shrink(chain(), keeps_every_relu)
     assert plain == shrink(chain(), keeps_every_relu, look_ahead=lambda some: ahead.append(len(some)), at_once=3)
     assert max(ahead) == 3
+
+
+def test_the_program_is_cut_at_its_first_wrong_value() -> None:
+    asked: list[Case] = []
+
+    def fails(case: Case) -> bool:
+        asked.append(case)
+        return any(op.kind == "neg" for op in case.ops)
+
+    smallest = shrink(chain(), fails, is_readable=False, find_wrong=lambda every: every.returns[1])[-1]
+    assert [op.kind for op in smallest.ops] == ["neg"]
+    assert asked[0].inputs[0].name == asked[0].ops[0].args[0] == "v0" and len(asked[0].ops) == 1
+
+
+def test_a_program_is_cut_to_its_last_operations_where_its_values_show_nothing() -> None:
+    asked = 0
+
+    def fails(case: Case) -> bool:
+        nonlocal asked
+        asked += 1
+        return [op.kind for op in case.ops][-4:] == ["relu", "neg", "relu", "neg"]
+
+    smallest = shrink(chain(), fails, passes=[start_later], is_readable=False, find_wrong=lambda every: None)[-1]
+    assert (len(smallest.ops), asked) == (4, 4)  # the last 1, 2, 3 and 4 operations
 
 
 @pytest.mark.parametrize("needed", [{"cpp.threads"}, {"cpp.simdlen", "freezing"}, set[str]()])

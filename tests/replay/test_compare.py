@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from corpus.entry import Entry, load, save
-from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.failures import Raised
-from fuzz.versions import VersionChange, VersionRow, render_table
+from fuzz.versions import VersionChange, VersionRow, label_versions, render_table
 from tests.campaign.fakes import FAKE, case
 from tests.command import ROOT, run_command
 
@@ -205,3 +205,35 @@ def test_the_table_names_what_changed_and_counts_the_rest() -> None:
         "3 comparisons of 9, then interrupted, torch 2.12.1, 2.13.0: 1 regressed, 1 fixed, 1 no change"
     )
     assert "2.13.0 ok\n      KeyError\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("torches", "runtimes", "subjects", "labels"),
+    [
+        (("2.13.0+cpu", "2.15.0"), ("2026.4.1", "2026.4.1"), ("openvino",), ["2.13.0", "2.15.0"]),
+        (("2.13.0",) * 2, ("2025.4.0", "2026.4.1"), ("openvino",), ["openvino 2025.4.0", "openvino 2026.4.1"]),
+        (("2.13.0",) * 2, ("2025.4.0", "2026.4.1"), ("inductor",), ["2.13.0", "2.13.0"]),
+        (
+            ("2.13.0", "2.15.0"),
+            ("2025.4.0", "2026.4.1"),
+            ("inductor", "openvino_sized"),
+            ["2.13.0 with openvino 2025.4.0", "2.15.0 with openvino 2026.4.1"],
+        ),
+    ],
+)
+def test_labels_say_what_differs(
+    torches: tuple[str, ...], runtimes: tuple[str, ...], subjects: tuple[str, ...], labels: list[str]
+) -> None:
+    pairs = zip(torches, runtimes, strict=True)
+    hellos = [Hello(torch, "3.11", "cpu", "g++", 1, versions={"openvino": runtime}) for torch, runtime in pairs]
+    assert label_versions(hellos, subjects) == labels
+
+
+def test_a_table_names_a_runtime_once() -> None:
+    assert render_table([], ["openvino 2025.4.0", "openvino 2026.4.1"], 0).startswith(
+        "0 comparisons, openvino 2025.4.0, 2026.4.1: "
+    )
+    assert render_table([], ["2.13.0", "2.15.0"], 0).startswith("0 comparisons, torch 2.13.0, 2.15.0: ")
+    assert render_table([], ["2.13.0", "2.13.0 with fix.patch"], 0).startswith(
+        "0 comparisons, torch 2.13.0, 2.13.0 with fix.patch: "
+    )

@@ -20,7 +20,7 @@ from fuzz.check.torch_api.settings import configure_torch
 from fuzz.compilers import onnx_model, onnxruntime
 from fuzz.compilers.table import COMPILERS, VARIATIONS
 from fuzz.experiments import Trial
-from fuzz.protocol import NodeParted, Result, SubjectResult, Verdict
+from fuzz.protocol import NodeParted, Parted, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import Process, ProcessLost
 from generators.program.case import Case
 from tests.fake_asker import FakeAsker, FakeEvaluator
@@ -90,7 +90,7 @@ def test_a_wrong_decomposition_is_torchs(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.samples
-def test_a_swapped_attribute_of_the_onnx_model_is_the_exporters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_swapped_attribute_of_the_onnx_model_is_the_conversions(monkeypatch: pytest.MonkeyPatch) -> None:
     import onnx_ir
 
     export = torch.onnx.export
@@ -105,7 +105,7 @@ def test_a_swapped_attribute_of_the_onnx_model_is_the_exporters(monkeypatch: pyt
 
     monkeypatch.setattr(torch.onnx, "export", export_wrongly)
     cause, again = find_planted("onnxruntime")
-    assert (cause.who, cause.stage, cause.part) == ("pytorch", Stage.CONVERSION, "softmax")
+    assert (cause.who, cause.stage, cause.part) == ("onnxscript", Stage.CONVERSION, "softmax")
     assert again == [True, True]
 
 
@@ -200,6 +200,19 @@ def test_a_lost_process_costs_no_further_process() -> None:
     asker = FakeEvaluator(lost, "eager")
     cause = find_cause(entry_of(CASE, "openvino"), asker)
     assert (cause.who, cause.stage) == ("openvino", Stage.OPEN)
+
+
+def test_a_failure_of_a_compiler_of_the_users_is_its_own_unless_the_exported_program_fails() -> None:
+    own = "my.compilers:compile_module"
+    for failing, who, part in ((False, own, "matmul"), (True, "aot", "torch_export")):
+
+        def answer(case: Case, subject: str, *_: Trial, is_failing: bool = failing) -> SubjectResult:
+            is_wrong = subject == own or (is_failing and subject == "export")
+            parted = (Parted(output=0),) if len(case.returns) > 1 else ()
+            return SubjectResult(subject, Verdict.WRONG_RESULT if is_wrong else Verdict.OK, observations=parted)
+
+        cause = find_cause(entry_of(CASE, own), FakeAsker(answer))
+        assert (cause.who, cause.part) == (who, part)
 
 
 def test_another_first_node_is_another_bug() -> None:

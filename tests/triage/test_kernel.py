@@ -251,22 +251,12 @@ def test_a_right_function_gets_no_report(tmp_path: Path, attention: Case) -> Non
 
 
 @pytest.mark.usefixtures("one_worker", "no_environment")
-@pytest.mark.parametrize(
-    ("subject", "message"),
-    [
-        ("inductor", "error: subject 'inductor' is not an attention function"),
-        (
-            "tests.check.planted:wrong_gradient",
-            "error: tests.check.planted:wrong_gradient is neither an attention function",
-        ),
-    ],
-)
-def test_what_is_no_attention_function_is_an_error(tmp_path: Path, attention: Case, subject: str, message: str) -> None:
+def test_what_is_no_attention_function_is_an_error(tmp_path: Path, attention: Case) -> None:
     file = entry.save(Entry(attention), tmp_path)
-    done = report(file, "--out", tmp_path / "out", "--subject", subject)
+    done = report(file, "--out", tmp_path / "out", "--subject", "inductor")
     *progress, error = done.stderr.splitlines()
     assert (done.returncode, [line for line in progress if not line.startswith("torch ")]) == (2, [])
-    assert error.startswith(message)
+    assert error.startswith("error: subject 'inductor' is not an attention function")
 
 
 @pytest.mark.triton_interpreter

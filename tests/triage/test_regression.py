@@ -303,8 +303,7 @@ def cause(who: str = "inductor", stage: Stage = Stage.CODEGEN, part: str = "") -
 )
 def test_the_part_at_fault_decides_whose_test_it_is(given: CauseKey, file: str) -> None:
     owner = find_owner(EXP, given)
-    assert owner is not None
-    assert owner.file == file
+    assert owner is not None and owner.file == file
 
 
 @pytest.mark.parametrize(
@@ -319,5 +318,4 @@ def test_the_part_at_fault_decides_whose_test_it_is(given: CauseKey, file: str) 
 )
 def test_the_line_at_fault_decides_before_the_stage_that_shows_it(fault: str, given: CauseKey, file: str) -> None:
     owner = find_owner(EXP, given, FaultyLine(fault, 1, "f", "2.15.0", "reading"))
-    assert owner is not None
-    assert owner.file == f"test/{file}"
+    assert owner is not None and owner.file == f"test/{file}"

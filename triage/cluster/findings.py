@@ -14,7 +14,7 @@ from corpus import entry as corpus_entry
 from corpus.causes import CauseKey, MechanismKind, Stage, details
 from corpus.entry import CASE_SUFFIX, Entry, Found
 from corpus.ledger import Ledger
-from corpus.versions import TORCH, spell_version
+from corpus.versions import TORCH, spell_version, split_version
 from fuzz.ask.evaluator import open_evaluator
 from fuzz.ask.question import AnswerCache, Asker
 from fuzz.ask.transport import CompilersOff
@@ -77,20 +77,20 @@ def gather(paths: Sequence[Path]) -> list[Finding]:
     return [merged[key] for key in sorted(merged)]
 
 
-def read_row(row: FindingRow, run: Path, torch: str) -> Finding:
-    """The finding in a row of a run's store; `torch`: the last version of the run."""
+def read_row(row: FindingRow, run: RunSummary) -> Finding:
+    """The finding in a row of a run's store."""
+    torch, runtimes = run.torch, dict(map(split_version, run.runtimes))
     if row.kind == "new" and row.entry.found is not None:
-        torch = row.entry.found.torch or torch
-    runtimes = row.entry.found.versions if row.entry.found else {}
+        torch, runtimes = row.entry.found.torch or torch, dict(row.entry.found.versions)
     first = row.first_seen if row.kind == "new" else row.last_seen  # known findings are stored when a session starts
     days, was_known = (_day(first), _day(row.last_seen)), row.kind == "known"
-    return Finding(row.entry, Path(row.file), run, row.count, *days, _versions(torch, runtimes), was_known)
+    return Finding(row.entry, Path(row.file), run.path, row.count, *days, _versions(torch, runtimes), was_known)
 
 
 def _read_findings(path: Path) -> Iterator[Finding]:
     if (path / RESULTS_FILE).is_file():
         run = RunSummary.load(path)
-        yield from (read_row(row, path, run.torch) for row in run.findings if row.kind != "internal")
+        yield from (read_row(row, run) for row in run.findings if row.kind != "internal")
         return
     may_hold_cases = path.is_dir() or path.name.endswith(CASE_SUFFIX)
     entries = corpus_entry.load_files([path]) if may_hold_cases else {}

@@ -51,7 +51,8 @@ model = openvino.convert_model(torch.export.export(module, tuple(given)){sizes})
 openvino.save_model(model, "model.xml", compress_to_fp16=False)"""
 _SAVE_ONNX = """\
 program = torch.export.export(module, tuple(given))
-torch.onnx.export(program, tuple(given), "model.onnx", dynamo=True, opset_version={opset}, verbose=False)"""
+options = dict(dynamo=True, opset_version={opset}, external_data=False, verbose=False)
+torch.onnx.export(program, tuple(given), "model.onnx", **options)"""
 _SAVE = {
     "openvino": _SAVE_OPENVINO.format(sizes=""),
     "openvino_sized": _SAVE_OPENVINO.format(sizes=", input=[list(x.shape) for x in given]"),

@@ -1,0 +1,46 @@
+"""Plainer ways to make and run an ONNX model, which tell whose bug a failure is."""
+
+from fuzz.compilers.interface import Variation
+
+_OPTIMIZERS = """
+    EliminateIdentity EliminateSlice UnsqueezeElimination EliminateDropout ExpandElimination CastElimination
+    CastChainElimination PreShapeNodeElimination NoopElimination DivMulFusion FuseReluClip GemmSumFusion
+    GemmTransposeFusion NotWhereFusion ConvAddFusion ConvMulFusion ConvBNFusion Pad_Fusion
+    MatMul_BatchNormalization_Fusion LabelEncoderFusion CommonSubexpressionElimination ConstantSharing
+    ConstantFolding MatMulAddFusion ReshapeFusion GatherSliceToSplitFusion GatherToSliceFusion
+    SliceConcatToSpaceToDepthFusion GeluFusionL1 LayerNormFusionL1 GroupQueryAttentionFusion TransposeOptimizer
+    GemmActivationFusion ConvActivationFusion ConvAddActivationFusion GeluFusionL2 LayerNormFusionL2
+    SimplifiedLayerNormFusion AttentionFusion EmbedLayerNormFusion SkipLayerNormFusion BiasSkipLayerNormFusion
+    FastGeluFusion QuickGeluFusion BiasGeluFusion BiasSoftmaxFusion BiasDropoutFusion SwiGluFusion
+    MatmulTransposeFusion MatMulScaleFusion MatMulActivationFusion NchwcTransformer NhwcTransformer
+    RemoveDuplicateCastTransformer
+"""
+"""What applies to a model on a CPU, by the names that `disabled_optimizers` takes, in the order of
+onnxruntime/core/optimizer/graph_transformer_utils.cc: rules of level 1, then other optimizers of
+levels 1, 2 and 3. Names that a version lacks are ignored."""
+
+
+def _vary(name: str, words: str, who: str, stage: str, part: str = "", **keywords: object) -> Variation:
+    return Variation(f"onnx{name}", words, keywords, who, stage, part)
+
+
+def _at_level(level: str, next_level: str) -> Variation:
+    name, words = f"runtime_{level.lower()}", f"ONNX Runtime's optimisation level ORT_{level}"
+    return _vary(name, words, "onnxruntime", "graph_optimisation", next_level, level=level)
+
+
+VARIATIONS = (
+    Variation(
+        "onnxruntime_optimizer",
+        "ONNX Runtime's optimizer {} disabled",
+        {"disabled": "{}"},
+        "onnxruntime",
+        "graph_optimisation",
+        arguments=tuple(_OPTIMIZERS.split()),
+    ),
+    _at_level("ENABLE_EXTENDED", "level_all"),
+    _at_level("ENABLE_BASIC", "level_extended"),
+    _at_level("DISABLE_ALL", "level_basic"),
+    _vary("script_unoptimised", "optimize=False at export", "onnxscript", "graph_optimisation", optimize=False),
+    _vary("_reference", "ONNX's reference evaluator", "onnxruntime", "runtime", evaluates=True),
+)

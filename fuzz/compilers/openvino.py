@@ -63,6 +63,12 @@ OPENVINO_SIZED = replace(
     keywords={"sized": True},
     capabilities=replace(OPENVINO.capabilities, dynamic=False),
 )
+OPENVINO_ONE_THREAD = replace(
+    OPENVINO,
+    name="openvino_one_thread",
+    words="the same on one thread, where it loses errors of nodes",
+    keywords={"INFERENCE_NUM_THREADS": 1},
+)
 OPENVINO_BACKEND = replace(
     OPENVINO,
     name="openvino_backend",

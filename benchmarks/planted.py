@@ -4,7 +4,7 @@
 
 For every defect runs `python -m fuzz.run --subject benchmarks.defects:NAME` until it saves a finding that is none
 without the defect, and prints the seconds to the first suspicion of that verdict and to the saved finding, its verdict,
-operations and sizes, and where the error is. Exits with 1 when one is missed.
+operations and sizes, and where the error is. Exits with 1 when one is missed, or its stage is not named.
 
 With `--torch` the defects are those of `benchmarks/planted_torch` that take writes, several calls or settings to show.
 They are in torch's own functions, so that campaigns have their usual subjects; `mask_forgotten` and
@@ -12,7 +12,7 @@ They are in torch's own functions, so that campaigns have their usual subjects; 
 and programs with the part that a defect is about (`PARTS`).
 
 With `--compilers` they lie on the way through other compilers: the exporter, ONNX Runtime, OpenVINO. The campaign runs
-the subject that a defect shows under, and the line has the stage that the finding's cause names, and the planted one.
+the subject that a defect shows under. A second line has the finding's cause, and whether its stage is the planted one.
 
 With `--memory` the defects are those that take earlier calls in the same process to show, most of them in
 benchmarks/stateful_functions.py. The line also has the earlier cases that the finding needs.
@@ -33,9 +33,11 @@ from benchmarks.defects import DEFECTS
 from benchmarks.planted_torch.torch_defects import COMPILER_DEFECTS, FUNCTIONS, OF_MEMORY
 from benchmarks.stateful_functions import FUNCTIONS as STATEFUL
 from corpus import entry
+from corpus.causes import Stage
 from fuzz.ask.evaluator import open_evaluator
-from fuzz.ask.question import Question
+from fuzz.ask.question import AnswerCache, Question
 from fuzz.ask.worker_config import WorkerConfig
+from fuzz.attribution.attribute import find_cause
 from fuzz.protocol import Verdict
 from generators.program.ops import OPS
 
@@ -97,9 +99,22 @@ def main() -> int:
 def shows_without_defect(found: dict[str, Any], device: str) -> bool:
     """Whether a finding is one in a torch without the defect too."""
     subject = found["result"]["subject"]
-    config = WorkerConfig.from_options(None, device, (subject,), "120s", 4096)
-    with open_evaluator(config) as evaluator:
+    with open_evaluator(_configure(subject, device)) as evaluator:
         return evaluator.ask(Question(entry.load(Path(found["path"])).case, (subject,))).only.verdict.is_finding
+
+
+def compare_stage(name: str, found: dict[str, Any]) -> tuple[str, bool]:
+    """The cause of a finding of a compiler's defect in words, and whether its stage is the planted one."""
+    subject, stage = COMPILER_DEFECTS[name][3], Stage(COMPILER_DEFECTS[name][4])
+    with planted(name), open_evaluator(_configure(subject, "cpu"), repeat=1) as evaluator:
+        cause = find_cause(entry.load(Path(found["path"])), AnswerCache(evaluator))
+    told = ", ".join(filter(None, (cause.who, cause.stage, cause.part)))
+    is_right = cause.stage == stage
+    return f"stage {'right' if is_right else f'WRONG, planted is {stage}'}: {told}", is_right
+
+
+def _configure(subject: str, device: str) -> WorkerConfig:
+    return WorkerConfig.from_options(None, device, (subject,), "120s", 4096)
 
 
 def read_events(out: Path) -> list[dict[str, Any]]:
@@ -110,7 +125,8 @@ def read_events(out: Path) -> list[dict[str, Any]]:
 
 
 def print_found(name: str, events: list[dict[str, Any]], others: set[str]) -> bool:
-    """Print one line on a run; whether it found something. `others`: ids of findings that are not the defect."""
+    """Print a run's result; whether it found something, with the right stage. `others`: ids of findings that are not
+    the defect."""
     began = next(e["time"] for e in events if e["event"] == "CampaignStarted")
     # What eager gets wrong on the way is no planted defect.
     about_it = [e for e in events if e.get("verdict") != Verdict.EAGER_SUSPECT and e.get("case") not in others]
@@ -133,7 +149,11 @@ def print_found(name: str, events: list[dict[str, Any]], others: set[str]) -> bo
         f"settings {dict(case.settings)}, earlier cases {before}; {where}",
         flush=True,
     )
-    return True
+    if name not in COMPILER_DEFECTS:
+        return True
+    told, is_right = compare_stage(name, found)
+    print(f"  {told}", flush=True)
+    return is_right
 
 
 if __name__ == "__main__":

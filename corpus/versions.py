@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from packaging.specifiers import SpecifierSet
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
 from generators.program.settings import read_version
@@ -48,6 +48,8 @@ def split_specifier(text: str) -> tuple[str, SpecifierSet]:
     """
     found = _SPECIFIER.fullmatch(text)
     assert found is not None
+    if found[1] and not found[2]:  # "newer" would be a package in any version
+        raise InvalidSpecifier(text)
     return found[1] or TORCH, SpecifierSet(found[2])
 
 

@@ -215,10 +215,11 @@ def compare_outcome(result: SubjectResult | None, failure: SubjectResult, *, app
     """The outcome of an experiment on a failure, from its result. `applies=False`: the outcome is `DOES_NOT_APPLY`."""
     if result is None or not (applies and (result.verdict.is_finding or result.verdict.clears)):
         return Outcome.DOES_NOT_APPLY
-    is_of_strides = getattr(result.failure, "aspect", "") == "strides"
-    if result.verdict.clears or (failure.verdict.has_wrong_numbers and is_of_strides):
-        return Outcome.PASSES  # values are compared before strides, and are right
-    is_alike = kind_of(result.verdict) == kind_of(failure.verdict)
+    aspect, wanted = (getattr(one.failure, "aspect", "") for one in (result, failure))
+    is_compared_earlier = failure.verdict.has_wrong_numbers or wanted not in ("", "strides")
+    if result.verdict.clears or (aspect == "strides" and is_compared_earlier):
+        return Outcome.PASSES  # values and other aspects are compared before strides, and are right
+    is_alike = kind_of(result.verdict) == kind_of(failure.verdict) and aspect == wanted
     if is_alike and result.verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR):
         is_alike = failure_key(result) == failure_key(failure)
     return Outcome.FAILS_ALIKE if is_alike else Outcome.FAILS_OTHERWISE

@@ -168,9 +168,8 @@ def render(rows: Sequence[ModuleRow], factory: str, labels: Sequence[str], left:
         lines.append(f"{_name(of_kind):{width}}  {row.way}  {row.mode}  {row.told}{errors}")
         lines += [f"    rewrites: {applied}"] if (applied := _describe_rewrites(row)) else []
         lines += [f"    first in: {row.first}"] if row.first else []
-        lines += [
-            f"    {side.label}: {side.why}" for side in (row.old, row.new) if side.why and side.why not in row.told
-        ]
+        told = (row.old,) if row.is_beside_eager and not row.new.verdict.is_finding else (row.old, row.new)
+        lines += [f"    {side.label}: {side.why}" for side in told if side.why]
         lines += [f"    not as it is: {row.reason}"] if row.reason else []
         lines += (
             ["    no case shows it: the module itself has to be run"] if row.answer.is_failure and not row.case else []

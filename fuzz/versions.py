@@ -1,6 +1,5 @@
 """Cases replayed under several torch versions: which regressed, were fixed, or fail in all."""
 
-import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from fuzz.ask.question import Asker, ProcessState, Question, ask_or_raise
 from fuzz.ask.transport import CompilersOff
 from fuzz.bug_identity import compare_outcome, kind_of
 from fuzz.cli import ignore_lost_output
+from fuzz.compilers.table import COMPILERS
 from fuzz.durations import format_count
 from fuzz.experiments import Outcome, Tried
 from fuzz.protocol import Hello, SubjectResult, Verdict
@@ -77,7 +77,7 @@ def list_versions(hello: Hello, subjects: Iterable[str]) -> list[str]:
     return [spell_version(name, public_version(hello.packages[name])) for name in names if name in hello.packages]
 
 
-def label_versions(hellos: Sequence[Hello], subjects: Collection[str]) -> list[str]:
+def distinguish_versions(hellos: Sequence[Hello], subjects: Collection[str]) -> list[str]:
     """For each worker the versions in which they differ; the version of torch if they do not."""
     listed = [list_versions(hello, subjects) for hello in hellos]
     shared = set[str]().union(*listed).intersection(*listed)
@@ -95,7 +95,7 @@ def start_versions(askers: Sequence[A], subjects: Collection[str]) -> dict[str, 
         raise UserError(f"unknown subject {min(unknown)!r}; there are {', '.join(sorted(known))}")
     labels = [
         " with ".join(filter(None, (label, asker.config.patch)))
-        for label, asker in zip(label_versions(hellos, subjects), askers, strict=True)
+        for label, asker in zip(distinguish_versions(hellos, subjects), askers, strict=True)
     ]
     if len(set(labels)) < len(labels):
         numbered = enumerate(zip(labels, askers, strict=True), 1)
@@ -171,7 +171,7 @@ def render_table(rows: Sequence[VersionRow], labels: Iterable[str], n_wanted: in
             listed = [line for row in found for line in _describe_row(row)]
             lines += [f"{change} ({len(found)}): {change.label}", *listed, ""]
     cut = f" of {n_wanted}, then interrupted" if len(rows) < n_wanted else ""
-    head = f"{format_count(len(rows), 'comparison')}{cut}, {_spell_labels([*labels])}"
+    head = f"{format_count(len(rows), 'comparison')}{cut}, {_spell_all([*labels])}"
     return "\n".join([*lines, f"{head}: {', '.join(counts) or 'none'}"])
 
 
@@ -191,8 +191,11 @@ def spell_label(label: str) -> str:
     return f"torch {label}" if label[:1].isdigit() else label
 
 
-def _spell_labels(labels: Sequence[str]) -> str:
-    is_plain = all(re.fullmatch(r"([a-z]\S* )?\d\S*", label) and ":" not in label for label in labels)
+def _spell_all(labels: Sequence[str]) -> str:
+    """Labels in words, each package named once if each label is one version."""
+    pairs = [split_version(label) for label in labels]
+    known = {TORCH, *(package.name for compiler in COMPILERS.values() for package in compiler.packages)}
+    is_plain = {package for package, _ in pairs} <= known
     return spell_versions(labels) if is_plain else spell_label(", ".join(labels))
 
 

@@ -10,7 +10,7 @@ from corpus.causes import Details, Mechanism, MechanismKind, Stage, details
 from fuzz.ask.question import Question
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, mechanism_of
-from fuzz.experiments import FIRST_NODE, Tried
+from fuzz.experiments import FIRST_NODE, Outcome, Tried
 from fuzz.protocol import Parted
 from fuzz.subjects import get_spec
 from generators.program.edits import prune_if_valid
@@ -30,7 +30,9 @@ def find_foreign_cause(study: Study) -> RootCause:
         told = details(error=getattr(study.result.failure, "last_words", ""))
         return RootCause(project, Stage.OPEN, "", Mechanism(MechanismKind(study.result.verdict), told))
     variations = compiler.variations if compiler else ()
-    flip, failing = study.find_first_flip((*_OF_TORCH, *(row.id for row in variations)))
+    # An exported program promises more than other compilers, such as strides, so another failure is none of theirs.
+    flip = next((one for one in map(study.try_out, _OF_TORCH) if one.outcome is Outcome.FAILS_ALIKE), None)
+    flip, failing = (flip, ()) if flip else study.find_first_flip(row.id for row in variations)
     evidence = (*failing, *([flip] if flip else []))
     if flip is not None and flip.experiment in _OF_TORCH:
         cause = RootCause(flip.row.who, Stage(flip.row.stage), flip.row.part, _how(study), evidence)
@@ -42,16 +44,14 @@ def find_foreign_cause(study: Study) -> RootCause:
         return replace(cause, who=converters.get(cause.part, converters.get("", project)))
     node = study.try_out(FIRST_NODE) if study.result.verdict.has_wrong_numbers else Tried(FIRST_NODE)
     operators = node.argument if node.flips else ""
-    cause = RootCause(
-        flip.row.who,
-        Stage(flip.row.stage),
-        flip.argument or flip.row.part or operators or find_wrong_operation(study),
-        _how(study, operators),
-        (*evidence, *([node] if operators else [])),
-    )
+    evidence = (*evidence, *([node] if operators else []))
+    part = flip.argument or flip.row.part or operators
+    cause = RootCause(flip.row.who, Stage(flip.row.stage), part, _how(study, operators), evidence)
+    if not operators:
+        cause = _name_operation(study, cause)
     shown = [flip, *([node] if operators else [])]
     decided_by = {one.experiment: (one.argument,) if one.argument else () for one in shown}
-    return replace(cause, decided_by=tuple(sorted(decided_by.items())))
+    return replace(cause, decided_by=tuple(sorted({**decided_by, **dict(cause.decided_by)}.items())))
 
 
 def _how(study: Study, operators: str = "") -> Mechanism:

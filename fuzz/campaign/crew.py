@@ -19,7 +19,7 @@ from fuzz.campaign.schedule import Job
 from fuzz.protocol import Hello, Result
 from fuzz.protocol.failures import ProcessLost
 from fuzz.protocol.render import describe_failure
-from fuzz.versions import label_versions
+from fuzz.versions import distinguish_versions
 
 _MOST_LOSSES = 3
 """A case is given up after losing this many workers with their machines, since the case may be the reason."""
@@ -104,7 +104,9 @@ class Crew(Asker):
 
         subjects: of the campaign; their runtimes may differ instead of torch
         """
-        return label_versions([self._baseline.hello, self.hello], subjects)[0] if self._baseline is not None else ""
+        return (
+            distinguish_versions([self._baseline.hello, self.hello], subjects)[0] if self._baseline is not None else ""
+        )
 
     @property
     def process(self) -> WorkerProcess:

@@ -32,7 +32,7 @@ from fuzz.protocol.render import describe
 from fuzz.replay_result import describe_details
 from fuzz.run_store import FindingRow, SuspicionOutcome
 from fuzz.run_summary import Counts, FunctionSummary, RunRecorder, RunSummary
-from fuzz.subjects import is_user_function
+from fuzz.subjects import get_spec, is_user_function
 from fuzz.versions import spell_label
 
 _LINE_SECONDS, _REDRAW_SECONDS = 30.0, 0.5
@@ -150,7 +150,7 @@ def _describe_work(run: RunSummary, earlier: RunSummary) -> list[str]:
     lines += [
         f"  {_describe_coverage(subject, counts)}"
         for subject in sorted(counts.skipped)
-        if is_user_function(subject) or _is_unused(subject, counts)
+        if is_user_function(subject) or get_spec(subject).is_foreign or _is_unused(subject, counts)
     ]
     unguarded = sorted(item.name for item in run.coverage if item.kind is CoverageKind.UNGUARDED)
     lines += [f"  not in guarded memory, where a function does not run: {', '.join(unguarded)}"] if unguarded else []

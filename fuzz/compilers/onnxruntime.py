@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fuzz.compilers.interface import CompiledCall, Compiler, CompilerCapabilities, Package
 from fuzz.compilers.onnx_model import export, find_node, open_session
-from fuzz.compilers.onnxruntime_variations import VARIATIONS
+from fuzz.compilers.onnxruntime_variations import OF_ONNX
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,7 +57,7 @@ ONNXRUNTIME = Compiler(
     keywords={"opset": 18},
     extra="onnxruntime",
     converters={"": "onnxscript", **dict.fromkeys(("gelu", "group_norm", "rms_norm"), "pytorch")},
-    variations=VARIATIONS,
+    variations=OF_ONNX,
     find_node=find_node,
 )
 ONNXRUNTIME_OPSET23 = replace(

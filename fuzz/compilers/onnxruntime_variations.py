@@ -42,7 +42,7 @@ def _at_level(level: str, next_level: str) -> Variation:
     return _vary(name, words, "onnxruntime", "graph_optimisation", next_level, level=level)
 
 
-VARIATIONS = (
+OF_ONNX = (
     Variation(
         "onnxruntime_optimizer",
         "ONNX Runtime's optimizer {} disabled",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from fuzz.compilers.interface import CompiledCall, Compiler, CompilerCapabilities, Package
-from fuzz.compilers.openvino_model import CONFIG, convert, evaluate, open_model
+from fuzz.compilers.openvino_model import CONFIG, REFUSALS, convert, evaluate, open_model
 from fuzz.compilers.openvino_nodes import find_node
 from fuzz.compilers.openvino_variations import OF_DEVICE, OF_MODEL
 
@@ -50,7 +50,7 @@ OPENVINO = Compiler(
         dynamic=True,
         # docs.openvino.ai, "CPU Device", "Supported Model Precision": its primitives compute in these dtypes at most.
         precisions={"int64": ("int32",), "float64": ("float32",)},
-        refusals=(r"No conversion rule found for operations: ([\w.]+)", r"Unsupported operation of type: (\w+)"),
+        refusals=REFUSALS,
     ),
     extra="openvino",
     variations=(*OF_DEVICE, *OF_MODEL),

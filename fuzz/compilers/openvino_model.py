@@ -14,6 +14,13 @@ CONFIG = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 2}
 """On processors with bfloat16 it computes in that by default. On one thread it loses errors of nodes
 (openvino-lost-errors in the ledger)."""
 
+REFUSALS = (
+    r"No conversion rule found for operations: ([\w.]+)",
+    r"Unsupported operation of type: (\w+)",
+    r"Element type of data input must be numeric",
+)
+"""How its exceptions say that it does not take an operation."""
+
 
 def convert(program: "ExportedProgram", inputs: "tuple[Tensor, ...]", *, sized: bool) -> Any:
     """The model. `sized`: for the sizes of `inputs` alone."""

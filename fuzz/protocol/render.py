@@ -115,9 +115,8 @@ def describe_failure(failure: Failure, words: ValueWords = describe_value) -> st
             text += f", in {place}" if place else f": {last}" if last else ""
         case failures.RightAt(precisions=precisions):
             text = f"right at {' and '.join(precisions)}, which the compiler declares"
-        case failures.NotTaken(detail=detail, operator=operator):
-            named = operator if operator not in detail else ""
-            text = ": ".join(filter(None, [failure.why.label, named, detail]))
+        case failures.NotTaken():
+            text = ": ".join(filter(None, [failure.why.label, failure.detail]))
         case _:
             text = _fill(failure, words)
     if failure.unwritten:

@@ -62,6 +62,7 @@ def say_hello(rules: dict[str, Any], **more: Any) -> None:
         "device_name": "fake",
         "subjects": (*SUBJECTS, *rules.get("subjects", ())),
         "attention": {name: {} for name in rules.get("attention", ())},
+        "abilities": rules.get("abilities", {}),
         "missing_hooks": rules.get("missing_hooks", {}),
         "switch": rules.get("switch", ""),
     }

@@ -24,6 +24,7 @@ from fuzz.run_store import Results
 from generators.errors import UserError
 from generators.program.attention_stub import AttentionCall, list_calls
 from generators.program.case import Case
+from generators.program.portability import find_obstacle
 from generators.sampling.sample import Limits, sample
 from tests.campaign.fakes import case, options, sampler, setup
 
@@ -157,6 +158,21 @@ def test_what_a_function_refuses_is_learned(tmp_path: Path) -> None:
     verdicts = [event["verdicts"][NAME] for event in events if event["event"] == "CaseJudged"]
     assert verdicts[:10].count("skipped") >= 3
     assert verdicts[-50:].count("ok") >= 40
+
+
+@pytest.mark.samples
+def test_a_compiler_of_the_users_gets_cases_that_it_promises_to_take(tmp_path: Path) -> None:
+    """Its worker alone knows what it promises."""
+    drawn = list[Case]()
+
+    def draw(seed: int, index: int, **form: Any) -> Case:
+        drawn.append(sample(seed, index, **form))
+        return drawn[-1]
+
+    worker = setup(rules=[], subjects=["my:compile"], abilities={"my:compile": ["inference"]})
+    run_campaign(options(tmp_path, "20x", subjects=("my:compile",), worker_config=worker), draw)
+    assert len(drawn) >= 20
+    assert {find_obstacle(one, {"inference"}) for one in drawn} == {""}
 
 
 def test_operations_that_all_compilers_refuse_are_drawn_rarely() -> None:

@@ -22,7 +22,7 @@ from fuzz.check.torch_api import settings
 from fuzz.check.torch_api.exceptions import SubjectError
 from fuzz.check.torch_api.torch_places import find_raising
 from fuzz.experiments import EXPERIMENTS, StepLimit, Trial, WithSetting
-from fuzz.protocol import Observation, Running, StepsTaken, Verdict
+from fuzz.protocol import Observation, Parted, Running, StepsTaken, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
 from fuzz.protocol.places import LocatedBy
 from tests.check.client import Asker
@@ -78,6 +78,19 @@ def test_a_name_that_this_torch_lacks_skips_the_control(
     with pytest.raises(SubjectError) as error, under(trial).apply_settings():
         pass
     assert missing.rpartition(".")[2] in str(error.value)
+
+
+def test_the_first_wrong_output_of_several_is_told() -> None:
+    def compile_wrongly(module: Any, _dynamic: bool | None) -> Any:
+        def run(*inputs: Any) -> Any:
+            first, *others = module(*inputs)
+            return first, *(2 * other for other in others)
+
+        return run
+
+    text = source("scores = q @ k.transpose(-2, -1)", "return scores, scores.softmax(-1), scores.softmax(-1) @ v")
+    assert run_subject(Subject("asked", compile_wrongly), text=text).observations == (Parted(output=1),)
+    assert run_subject(Subject("asked"), text=text).observations == ()
 
 
 @pytest.mark.compiles

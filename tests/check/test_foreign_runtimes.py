@@ -14,6 +14,7 @@ from fuzz.check.run import compiled_module
 from fuzz.check.run.compiled_module import CompiledModule
 from fuzz.check.run.subject_builder import find
 from fuzz.check.torch_api.exceptions import CompilingFailed, SubjectError
+from fuzz.compilers.interface import Package
 from fuzz.compilers.table import COMPILERS
 from fuzz.protocol import Check, Result, Verdict
 from fuzz.protocol.render import describe
@@ -56,6 +57,14 @@ def test_a_package_that_is_missing_is_no_finding() -> None:
     (judged,) = judge("tests.check.planted_compilers:needs_a_package").results
     assert judged.verdict is Verdict.SKIPPED
     assert "has no package not_installed_anywhere" in describe(judged)
+
+
+def test_a_compiler_that_is_not_installed_skips_its_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So does a replay of a case about it, which names no subject."""
+    monkeypatch.setattr(Package, "installed", property(lambda _: ""))
+    (judged,) = judge("openvino").results
+    assert judged.verdict is Verdict.SKIPPED
+    assert "openvino is not installed: run " in describe(judged)
 
 
 class Scaled(nn.Module):

@@ -15,7 +15,7 @@ import pytest
 from corpus.entry import Entry, load, save
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.failures import Raised
-from fuzz.versions import VersionChange, VersionRow, label_versions, render_table
+from fuzz.versions import VersionChange, VersionRow, distinguish_versions, render_table
 from tests.campaign.fakes import FAKE, case
 from tests.command import ROOT, run_command
 
@@ -226,7 +226,7 @@ def test_labels_say_what_differs(
 ) -> None:
     pairs = zip(torches, runtimes, strict=True)
     hellos = [Hello(torch, "3.11", "cpu", "g++", 1, versions={"openvino": runtime}) for torch, runtime in pairs]
-    assert label_versions(hellos, subjects) == labels
+    assert distinguish_versions(hellos, subjects) == labels
 
 
 def test_a_table_names_a_runtime_once() -> None:

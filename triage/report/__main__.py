@@ -27,7 +27,9 @@ def report(
     torch.compile get no report, and the command says why: rounding, an unstable program, NaN by design, and casts
     elided by design.
 
-    A case about an attention function gets a report for its author, and a script that imports the function.
+    A case about an attention function gets a report for its author, and a script that imports the function. A bug of
+    another compiler is reported to its project: with the fields of its form, and where its runtime is at fault, with
+    the model, the data, and reproduce.py, which needs no torch.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ from corpus.entry import Entry
 from corpus.fault import FaultyLine
 from corpus.ledger import Bug
 from corpus.upstream import Issue
-from corpus.versions import sort_versions
+from corpus.versions import sort_versions, spell_versions
 from fuzz.protocol import Verdict
 from fuzz.subjects import get_spec
 from fuzz.versions import list_failing, read_verdicts
@@ -72,7 +72,7 @@ def describe_releases(entry: Entry) -> str:
         "fails in": list_failing(entry),
         "right in": [version for version in sort_versions(verdicts) if verdicts[version].clears],
     }
-    told = [f"{side} {', '.join(versions)}" for side, versions in sides.items() if versions]
+    told = [f"{side} {spell_versions(found).removeprefix('torch ')}" for side, found in sides.items() if found]
     told += ["a regression: last good {}, first bad {}".format(*change)] if change else []
     return "; ".join(told)
 

@@ -177,8 +177,8 @@ COMPILER_DEFECTS: dict[str, tuple[str, str, Any, str, str]] = {
     "axis_swapped": (*_EXPORT, turn_softmax, "onnxruntime", "conversion"),
     "outputs_swapped": (*_EXPORT, swap_outputs, "onnxruntime", "conversion"),
     "factor_folded": (_SESSION, "InferenceSession.__init__", fold_factor, "onnxruntime", "graph_optimisation"),
-    "mask_ignored": (_SESSION, "InferenceSession.__init__", ignore_mask, "onnxruntime", "kernel"),
-    "axes_confused": (_SESSION, "InferenceSession.__init__", confuse_axes, "onnxruntime", "kernel"),
-    "session_stale": (_SESSION, "Session.run_with_ort_values", keep_session, "onnxruntime", "kernel"),
-    "integers_narrowed": ("openvino._ov_api", "Core.compile_model", narrow_outputs, "openvino", "kernel"),
+    "mask_ignored": (_SESSION, "InferenceSession.__init__", ignore_mask, "onnxruntime", "runtime"),
+    "axes_confused": (_SESSION, "InferenceSession.__init__", confuse_axes, "onnxruntime", "runtime"),
+    "session_stale": (_SESSION, "Session.run_with_ort_values", keep_session, "onnxruntime", "runtime"),
+    "integers_narrowed": ("openvino._ov_api", "Core.compile_model", narrow_outputs, "openvino", "runtime"),
 }

@@ -213,8 +213,8 @@ def _read_parameters(name: str, function: Any, list_keywords: Callable[[], list[
     parameters = list(signature.parameters)
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     needed = [one.name for one in signature.parameters.values() if one.kind in kinds and one.default is one.empty]
-    if len(needed) == 2:
-        parameters[1] = "inputs"  # by its place; any name will do
+    if len(needed) == 2 and needed[1].endswith(("inputs", "args")):
+        parameters[1] = "inputs"
     if parameters[:3] not in _QKV and sorted(parameters[:3]) in map(sorted, _QKV):
         raise SubjectError(f"subject {name!r} takes {signature}: the order must be q, k, v")
     keywords = list_keywords() if parameters[:3] in _QKV else ["scale"]

@@ -36,6 +36,8 @@ _NOISE = re.compile(
     r"Exception from src/|Check 'false' failed at|FrontEnd API failed|Model wasn't fully converted|Summary:|"
     r"While validating node|\[ \w+ \] *$|$)"
 )
+_OF_CONVERSION = re.compile(r"-- (\S+) with a message:.*?([^\n]+)\n+Summary:", re.DOTALL)
+"""The operation that OpenVINO fails to convert, and the last line of what it says about that."""
 _OF_FAKE_KERNEL = re.compile(r": got (\w+)\((['\"])(.*)\2\)")
 """The exception of a fake kernel: a TorchRuntimeError has it only in its text."""
 _NOT_OF_USERS = frozenset({"torch", "triton", "sympy", "fuzz", "case", "__main__", *sys.stdlib_module_names})
@@ -183,6 +185,8 @@ def as_failure(error: BaseException) -> Raised:
         name, _, first = first.partition(": ")
     if name == "TorchRuntimeError" and (found := _OF_FAKE_KERNEL.search(str(cause))):
         name, _, first = found.groups()
+    if told := _OF_CONVERSION.search(str(cause)):
+        first = ": ".join(told.groups())
     # The rest names the code that met the end of the stack, which varies.
     first = re.sub(r"(?<=^maximum recursion depth exceeded) .*", "", first)
     cut = first if len(first) <= _LONGEST else f"{first[:_LONGEST].rpartition(' ')[0]} …"

@@ -5,7 +5,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fuzz.compilers.interface import CompiledCall, Compiler, CompilerCapabilities, Package
-from fuzz.compilers.onnx_model import export, find_node, open_session
+from fuzz.compilers.onnx_model import export, open_session
+from fuzz.compilers.onnx_nodes import find_node
 from fuzz.compilers.onnxruntime_variations import OF_ONNX
 
 if TYPE_CHECKING:

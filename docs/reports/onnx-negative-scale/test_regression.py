@@ -1,0 +1,57 @@
+"""[ONNX Script] scaled_dot_product_attention with a negative scale gives NaN
+
+Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell.
+"""
+import os, sys, unittest
+
+if __name__ == "__main__":
+    sys.excepthook = lambda _, error, __: (print(f"can't run here: {error!r}", file=sys.stderr), os._exit(125))
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+B, H, S, T, D, V = 2, 3, 4, 5, 6, 7
+
+
+def rng(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+class Module(nn.Module):
+    def forward(self, q, k, v):
+        out = F.scaled_dot_product_attention(q, k, v, scale=-1.0)
+        return out
+
+
+def inputs():
+    return [
+        torch.randn((B, H, S, D), generator=rng(0)),
+        torch.randn((B, H, T, D), generator=rng(1)),
+        torch.randn((B, H, T, V), generator=rng(2)),
+    ]
+
+
+def compile_module(module, inputs, dynamic=False):
+    shapes = [[torch.export.Dim.AUTO] * x.dim() for x in inputs] if dynamic else None
+    program = torch.export.export(module, tuple(inputs), dynamic_shapes=shapes)
+    model = torch.onnx.export(program, tuple(inputs), dynamo=True, opset_version=18, verbose=False)  # runs it too
+    return lambda *given: torch.utils._pytree.tree_unflatten(model(*given), program.call_spec.out_spec)
+
+
+class RegressionTest(unittest.TestCase):
+    def test_onnx_negative_scale(self):
+        with torch.no_grad():
+            eager = Module().eval()(*inputs())
+            actual = compile_module(Module().eval(), inputs())(*inputs())
+            with sdpa_kernel(SDPBackend.MATH):
+                exact = Module().eval().double()(*[x.double() for x in inputs()])
+            off = lambda value: f"{(value - exact).abs().max():.2g}"
+            print(f"float64 up to {exact.abs().max():.2g}; off by: eager {off(eager)}, compiled {off(actual)}")
+            assert actual[exact.isfinite()].isfinite().all()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)  # the number of threads selects kernels and splits sums
+    result = unittest.main(exit=False).result
+    sys.exit(1 if result.failures else 125 if result.errors else 0)

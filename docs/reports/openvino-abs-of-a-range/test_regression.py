@@ -1,0 +1,64 @@
+"""[OpenVINO] the absolute value of a negated arange keeps its sign
+
+Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell.
+"""
+import os, sys, unittest
+
+if __name__ == "__main__":
+    sys.excepthook = lambda _, error, __: (print(f"can't run here: {error!r}", file=sys.stderr), os._exit(125))
+os.environ["CI"] = "true"  # otherwise OpenVINO sends usage data
+import torch
+from torch import nn
+import openvino
+
+S = 2
+
+
+def rng(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+class Module(nn.Module):
+    def forward(self, x):
+        arange = torch.arange(S, dtype=torch.int64, device=x.device)
+        neg = -arange
+        abs = neg.abs()
+        out = x * abs
+        return out
+
+
+def inputs():
+    return [
+        torch.randn((S,), generator=rng(0)),
+    ]
+
+
+def compile_module(module, inputs, dynamic=False):
+    shapes = [[torch.export.Dim.AUTO] * x.dim() for x in inputs] if dynamic else None
+    program = torch.export.export(module, tuple(inputs), dynamic_shapes=shapes)
+    model = openvino.convert_model(program)
+    compiled = openvino.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+
+    def run(*given):
+        results = compiled([x.detach().contiguous().numpy() for x in given]).values()
+        return torch.utils._pytree.tree_unflatten(map(torch.from_numpy, results), program.call_spec.out_spec)
+
+    return run
+
+
+class RegressionTest(unittest.TestCase):
+    def test_openvino_abs_of_a_range(self):
+        with torch.no_grad():
+            eager = Module().eval()(*inputs())
+            actual = compile_module(Module().eval(), inputs())(*inputs())
+            exact = Module().eval().double()(*[x.double() for x in inputs()])
+            off = lambda value: f"{(value - exact).abs().max():.2g}"
+            print(f"float64 up to {exact.abs().max():.2g}; off by: eager {off(eager)}, compiled {off(actual)}")
+            # atol: half of this bug's error, 0.59
+            torch.testing.assert_close(actual.double(), exact, atol=0.29, rtol=0, equal_nan=True)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)  # the number of threads selects kernels and splits sums
+    result = unittest.main(exit=False).result
+    sys.exit(1 if result.failures else 125 if result.errors else 0)

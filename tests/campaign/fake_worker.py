@@ -159,7 +159,7 @@ def act(rule: dict[str, Any], rules: dict[str, Any]) -> None:
             with open(rules["child_pid"], "w") as file:  # noqa: PTH123 - pathlib takes as long to import as the rest
                 file.write(str(child))
         if action == "time_out":
-            send("hangs")
+            os.write(1, b'{"kind": "hangs"}\n')  # in this frame: the stack may be dumped before the call returns
         time.sleep(600)
     elif action == "eat":
         eaten = b"x" * (300 << 20)

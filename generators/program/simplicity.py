@@ -2,8 +2,9 @@
 
 from dataclasses import fields
 
-from generators.program.case import MODES, Case, Input, LaterCall, Op
+from generators.program.case import MODES, Case, Input, LaterCall, Number, Op
 from generators.program.given import Given
+from generators.program.numbers import FORMULAS
 from generators.program.ops import OPS
 from generators.program.roles import plain_names
 from generators.program.sizes import Size
@@ -25,6 +26,7 @@ def sort_key(case: Case) -> tuple[float, ...]:
         len(case.calls),
         sum(map(_count_differences, case.calls)) + 2 * bool(case.checkpoint) + len(case.setup),
         len(case.regions),
+        sum(map(_count_uses, case.numbers)),
         sum(OPS[op.kind].writes for op in case.ops),
         len(case.ops),
         len(case.returns),
@@ -55,11 +57,19 @@ def _count_differences(call: LaterCall) -> float:
     """How hard a later call is to read: the number and complexity of its differences from the first call."""
     cost: float = 2.0 * sum(getattr(call, field.name) != field.default for field in fields(call)) + len(call.sizes)
     cost += sum(size for _, size in call.sizes) / 1000 + len(call.changes)
+    cost += len(call.numbers) + sum(_number_cost(value) for _, value in call.numbers) / 10
     return cost + sum(
         (words.index(word) if word in words else len(words)) / 10
         for name, words in SIMPLER_CALLS.items()
         if (word := getattr(call, name))
     )
+
+
+def _count_uses(number: Number) -> float:
+    """How hard a number is to read: its uses, and the places of their formulas in the table."""
+    formulas = [*FORMULAS]
+    places = sum(formulas.index(use.formula) for use in number.uses)
+    return 1 + len(number.uses) + places / len(formulas) + _number_cost(number.value) / 10
 
 
 def _attr_cost(op: Op) -> float:

@@ -5,6 +5,7 @@ An operation keeps its attribute. A number names the attribute, so that the text
 `generators.program.calls.at_call` gives those of later calls.
 """
 
+import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +18,8 @@ from generators.program.sizes import Size
 
 MOST = 8
 """How many numbers a case may have."""
+_TAKEN = frozenset({"seed", "abs", "max", "min", "round", "int", "float", "bool"})
+"""Names that the text has for an argument of `inputs`, and for functions of Python."""
 LARGEST = 1 << 31
 """Integers are smaller. PyTorch's symbols are of 64 bits, where products of larger integers would overflow."""
 
@@ -26,7 +29,7 @@ class Formula:
     """A row of the table of formulas: what Python computes of a number before an operation gets the result."""
 
     text: str  # with {n} for the number
-    compute: Callable[[NumberValue], Attr]  # may raise ArithmeticError
+    compute: Callable[[NumberValue], NumberValue]  # may raise ArithmeticError
 
 
 FORMULAS: Mapping[str, Formula] = {
@@ -40,6 +43,8 @@ FORMULAS: Mapping[str, Formula] = {
     "third": Formula("({n} / 3)", lambda n: n / 3),
     "divided": Formula("(7 // {n})", lambda n: 7 // n),
     "negative_divided": Formula("(-7 // {n})", lambda n: -7 // n),
+    "low_bits": Formula("({n} & 3)", lambda n: operator.and_(n, 3)),
+    "parts": Formula("({n} // 0.3)", lambda n: n // 0.3),
     "inverse": Formula("(1 / {n})", lambda n: 1 / n),
     "square": Formula("({n} ** 2)", lambda n: n**2),
     "at_least_1": Formula("max({n}, 1)", lambda n: max(n, 1)),
@@ -53,11 +58,11 @@ FORMULAS: Mapping[str, Formula] = {
 """By name, simplest first."""
 
 
-def compute(value: NumberValue, formula: str) -> Attr:
+def compute(value: NumberValue, formula: str) -> NumberValue:
     """The value that an operation gets. Raises CaseError if Python computes none."""
     try:
         return FORMULAS[formula].compute(value)
-    except (ArithmeticError, ValueError) as error:
+    except (ArithmeticError, TypeError, ValueError) as error:
         raise CaseError(f"{FORMULAS[formula].text.format(n=value)}: {error}") from None
 
 
@@ -96,7 +101,7 @@ def check_numbers(case: Case, types: Mapping[str, TensorType]) -> None:
     for number in case.numbers:
         with add_place("numbers", number.name):
             _check_value(number.value)
-            require(number.name != "seed", "the name is that of an argument of inputs")
+            require(number.name not in _TAKEN, "the text has the name for something else")
             require(bool(number.uses), "nothing uses the number")
             for use in number.uses:
                 _check_use(case, number.value, use)

@@ -24,9 +24,11 @@ def sort_key(case: Case) -> tuple[float, ...]:
         sum(earlier.times for earlier in case.before),
         len(case.settings),
         len(case.calls),
-        sum(map(_count_differences, case.calls)) + 2 * bool(case.checkpoint) + len(case.setup),
+        sum(map(_count_differences, case.calls))
+        + sum(map(_count_uses, case.numbers))
+        + 2 * bool(case.checkpoint)
+        + len(case.setup),
         len(case.regions),
-        sum(map(_count_uses, case.numbers)),
         sum(OPS[op.kind].writes for op in case.ops),
         len(case.ops),
         len(case.returns),
@@ -68,8 +70,9 @@ def _count_differences(call: LaterCall) -> float:
 def _count_uses(number: Number) -> float:
     """How hard a number is to read: its uses, and the places of their formulas in the table."""
     formulas = [*FORMULAS]
-    places = sum(formulas.index(use.formula) for use in number.uses)
-    return 1 + len(number.uses) + places / len(formulas) + _number_cost(number.value) / 10
+    places = [formulas.index(use.formula) for use in number.uses if use.formula]
+    cost = 1 + len(number.uses) + sum(2 + place / len(formulas) for place in places)
+    return cost + _number_cost(number.value) / 10
 
 
 def _attr_cost(op: Op) -> float:

@@ -85,7 +85,7 @@ def keep_parameters(post_compile: Any) -> Any:
 
 
 def cut_numbers(post_compile: Any) -> Any:
-    """A compiled graph loses the fractions of the numbers that it takes, which Dynamo passes as tensors without axes."""
+    """A compiled graph loses the fractions of its numbers, which Dynamo passes as tensors without axes."""
 
     def planted(self: Any, compiled: Any, *args: Any, **options: Any) -> Any:
         import torch

@@ -7,7 +7,17 @@ from .attention import OPERATIONS, RELUS, REPLACEMENTS, Change
 from .compilers import COMPILER_DEFECTS
 from .structures import STRUCTURES
 
-__all__ = ("COMPILER_DEFECTS", "FUNCTIONS", "OF_MEMORY", "OPERATIONS", "RELUS", "REPLACEMENTS", "STRUCTURES", "Change")
+__all__ = (
+    "COMPILER_DEFECTS",
+    "FUNCTIONS",
+    "HARMLESS",
+    "OF_MEMORY",
+    "OPERATIONS",
+    "RELUS",
+    "REPLACEMENTS",
+    "STRUCTURES",
+    "Change",
+)
 
 _LOWERINGS = ("torch._inductor.lowering", "lowerings")
 _SIZES = ("torch._dynamo.guards", "convert_to_concrete_values")
@@ -99,6 +109,11 @@ FUNCTIONS |= {
     name: (*_WRAPPER, functools.partial(calls.spoil_structured, applies=applies))
     for name, applies in STRUCTURES.items()
 }
+
+HARMLESS: dict[str, tuple[str, str, Change]] = {
+    "fusion_lost": ("torch._inductor.fx_passes.fuse_attention", "_sfdp_params_check", lambda _: lambda _match: False)
+}
+"""As `FUNCTIONS`, but all results stay right."""
 
 OF_MEMORY = ("graph_reused", "key_without_numbers", "key_without_strides")
 """Defects that do not show in a new process."""

@@ -163,9 +163,10 @@ def cut_to_inputs(case: Case) -> Iterator[Case]:
         rest = tuple(o for o in case.ops if o is not op)
         item = edits.input_like(op.name, types[op.name], len(case.inputs))
         contracts = edits.list_unaffected(case, [op.name])
-        is_sharded = any(other.shard is not None for other in case.inputs)
-        for shard in (None, *range(len(item.shape) if is_sharded else 0)):
-            inputs = (*case.inputs, replace(item, shard=shard))
+        is_sharded = any(other.shards != (None, None) for other in case.inputs)
+        axes = (None, *range(len(item.shape) if is_sharded else 0))
+        for shard, second in itertools.product(axes, axes if case.has_mesh else (None,)):
+            inputs = (*case.inputs, replace(item, shard=shard, second_shard=second))
             smaller = edits.prune_if_valid(replace(case, ops=rest, inputs=inputs, contracts=contracts))
             if smaller is not None and len(smaller.ops) < len(case.ops):
                 cuts.append(smaller)
@@ -322,6 +323,7 @@ def simplify_inputs(case: Case) -> Iterator[Case]:
         yield edits.replace_inputs(case, {item: replace(item, layout="contiguous")})
         yield edits.replace_inputs(case, {item: replace(item, requires_grad=True)})
         yield edits.replace_inputs(case, {item: replace(item, shard=None)})
+        yield edits.replace_inputs(case, {item: replace(item, second_shard=None)})
         yield edits.replace_inputs(case, {item: replace(argument, requires_grad=item.requires_grad)})
         is_given = item.values.given is not None
         yield edits.replace_inputs(case, {item: edits.describe_values(item)})

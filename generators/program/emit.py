@@ -1,6 +1,5 @@
 """A case as the nn.Module a person would have written. This text is run, shrunk and reported."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,8 +9,7 @@ from generators.program.changes import KINDS
 from generators.program.emit_inputs import emit_calls, emit_input, emit_inputs
 from generators.program.emit_regions import emit_region, indent
 from generators.program.given import READER
-from generators.program.ops import OPS, find_probability
-from generators.program.ops.recurrence import FUNCTIONS
+from generators.program.ops import FUNCTIONS, OPS, find_probability
 from generators.program.ops.spec import Line
 from generators.program.references import list_dims
 from generators.program.regions import REGIONS, list_arguments, list_indirect, list_results
@@ -22,6 +20,7 @@ _IMPORTS = {
     "copy.deepcopy(": "import copy",
     "pathlib.": "import pathlib",
     "F.": "import torch.nn.functional as F",
+    "DTensor)": "from torch.distributed.tensor import DTensor, Replicate, Shard",
     "nn.": "from torch import nn",
     "create_block_mask(": "from torch.nn.attention.flex_attention import create_block_mask",
     "checkpoint(": "from torch.utils.checkpoint import checkpoint",
@@ -128,10 +127,9 @@ def _emit_attributes(case: Case) -> str:
     constants = [item.name for item in case.arguments if not item.requires_grad]
     lines = [f"    without_gradient = {constants}"] if constants and case.training else []
     lines += ['    loss = "sum"'] * (case.mode == "training_on_sum")
-    shards = {item.name: item.shard for item in case.inputs if item.shard is not None}
-    return "\n".join(
-        lines + [f"    shards = {json.dumps(shards)}  # the axes that are split over ranks"] * bool(shards)
-    )
+    split = [item for item in case.inputs if item.shards != (None, None)]
+    shards = ", ".join(f'"{item.name}": {[*item.shards] if case.has_mesh else item.shard}' for item in split)
+    return "\n".join(lines + [f"    shards = {{{shards}}}  # the axes that are split over ranks"] * bool(shards))
 
 
 def _init(case: Case, ops: Sequence[Op]) -> str:

@@ -102,5 +102,5 @@ def _input_cost(item: Input) -> float:
         + _given_cost(item.values.given)
         + _number_cost(item.values.param)
         + 0.5 * (item.parameter + item.buffer + (not item.requires_grad))
-        + (0.0 if item.shard is None else 1 + item.shard / 10)
+        + sum(1 + shard / 10 for shard in item.shards if shard is not None)
     )

@@ -15,10 +15,9 @@ from generators.program.contracts import check_contract
 from generators.program.given import check_given
 from generators.program.indices import check_indices
 from generators.program.kept_places import is_added
-from generators.program.ops import OPS, complete_attributes
+from generators.program.ops import FUNCTIONS, OPS, complete_attributes
 from generators.program.ops.attention import FLEX_NAMES
 from generators.program.ops.network import EQUATION
-from generators.program.ops.recurrence import FUNCTIONS
 from generators.program.ops.spec import Attribute, Kind, Operands
 from generators.program.references import list_dims, map_references
 from generators.program.regions import check_regions
@@ -259,7 +258,8 @@ def _check_input(item: Input, dims: Mapping[str, int]) -> None:
     require(not infinite, f"scale {values.scale} is not finite; only masks may have -inf")
     require(0 <= values.seed < 1 << 31, f"seed {values.seed} is outside 0 to 2^31")
     require(layout in LAYOUTS, f"layout {layout!r}, expected one of {', '.join(LAYOUTS)}")
-    require(item.shard is None or 0 <= item.shard < len(sizes), f"shard {item.shard} is no axis of it")
+    for shard in item.shards:
+        require(shard is None or 0 <= shard < len(sizes), f"shard {shard} is no axis of it")
     for field, name, row in (("values", values.kind, DISTRIBUTIONS[values.kind]), ("layout", layout, LAYOUTS[layout])):
         require(len(sizes) >= row.min_rank, f"{field} {name!r} needs at least {row.min_rank} axes")
     kind = DISTRIBUTIONS[values.kind]

@@ -34,6 +34,7 @@ class RegionKind:
     in_training: float = 1.0  # how often it is drawn in training, relative to inference
     apart: bool = False  # torch refuses arguments that share memory, and says so
     captures: bool = False  # Dynamo captures scalars, without which torch can't compile the loop
+    options: tuple[str, ...] = ("",)  # the variants of the kind, simplest first
     refuses: frozenset[str] = frozenset()  # the kinds of regions that torch does not take in such a region
 
 
@@ -138,6 +139,7 @@ def check_regions(case: Case, types: Mapping[str, TensorType], infer: Infer) -> 
             row = REGIONS[region.kind]
             known = case.sizes.get(region.over, 0) > 0 if row.loops else not region.over
             require(known, f"{region.kind}: over is {region.over!r}, expected a dimension of size 1 or more")
+            require(region.option in row.options, f"{region.kind}: option is {region.option!r}")
             together = bool(found) and found == [*range(found[0], found[0] + len(found))]
             require(together, "a region is a run of operations, in their order")
             _check_region(case, region, types)
@@ -243,7 +245,8 @@ def call_directly(case: Case, kind: str) -> Case:
 
 def only_region(case: Case, kind: str) -> Case:
     """The simplest program with a region of a kind, in the mode of the case: a sine of two elements."""
-    region = Region(kind, ("out",), "N" if REGIONS[kind].loops else "")
+    option = next((region.option for region in case.regions if region.kind == kind), "")
+    region = Region(kind, ("out",), "N" if REGIONS[kind].loops else "", option)
     given, op = Input("x", (Size.of("N"),), "float32"), Op("out", "sin", ("x",))
     dims, settings = (("N", 2),), case.settings
     return Case(dims, (given,), (op,), ("out",), case.mode, case.dynamic, settings=settings, regions=(region,))

@@ -32,4 +32,5 @@ def _add_region(case: Case, c: Choices, kind: str) -> Case:
     start, length = c.below(len(within)), c.draw(_LENGTHS)
     names = [str(item.shape[0]) for item in case.inputs if item.shape and item.shape[0].is_name]
     over = c.pick(names) if names and REGIONS[kind].loops else ""
-    return replace(case, regions=(*case.regions, Region(kind, tuple(within[start : start + length]), over)))
+    region = Region(kind, tuple(within[start : start + length]), over, c.pick(REGIONS[kind].options))
+    return replace(case, regions=(*case.regions, region))

@@ -13,6 +13,7 @@ from generators.program.case import Attr, Case, LaterCall, Op, Values
 from generators.program.kept_places import list_simpler
 from generators.program.ops import OPS
 from generators.program.references import rename
+from generators.program.regions import REGIONS
 from generators.program.roles import HEADS, find_attentions, plain_names, trace
 from generators.program.simplicity import SIMPLER_CALLS
 from generators.program.sizes import ONE, Size

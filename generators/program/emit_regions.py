@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from generators.program.autograd_functions import emit_function, writes_argument
 from generators.program.case import Case, Region, TensorType, free_name
-from generators.program.regions import REGIONS, list_arguments, list_results, list_written_operands
+from generators.program.regions import FUNCTION, REGIONS, list_arguments, list_results, list_written_operands
 from generators.program.values import category
 
 
@@ -75,6 +76,8 @@ def emit_region(
         around = case.regions[: case.regions.index(region)]
         rows = {outer.over for outer in around if REGIONS[outer.kind].loops and {*region.ops} <= {*outer.ops}}
         body = [*(f"{size} = 1" for size in sorted(rows) if any(size in line for line in lines)), *body]
+        if region.kind == FUNCTION:
+            return _emit_autograd_function(case, region, function, types, body[:-1])
         call = f"{name}_function({function.arguments})" if plain else function.call
         return _emit_custom(case, region, function, body, plain=plain), [function.assign(call)]
     head = ["", f"def {name}({', '.join(function.parameters)}):", *indent(body), ""]
@@ -149,6 +152,9 @@ def _spell(region: Region, function: _Function) -> list[str]:
         case "jvp":
             tangents = _pack([f"{value}.cos()" for value in function.passed])
             return [f"_, {results[0]} = torch.func.jvp({name}, {packed}, ({tangents}))"]
+        case "functionalize":
+            removed = ', remove="mutations_and_views"' if region.option else ""
+            return [function.assign(f"torch.func.functionalize({name}{removed})({function.arguments})")]
         case "compile_region":
             return [function.assign(f"torch.compiler.nested_compile_region({name})({function.arguments})")]
     return [function.assign(f"checkpoint({name}, {function.arguments}, use_reentrant=False)")]
@@ -195,6 +201,21 @@ def {name}_save(ctx, inputs, output):
 def _pack(names: Sequence[str]) -> str:
     """The names as a tuple without parentheses."""
     return ", ".join(names) + "," * (len(names) == 1)
+
+
+def _emit_autograd_function(
+    case: Case, region: Region, function: _Function, types: Mapping[str, TensorType], body: Sequence[str]
+) -> tuple[str, list[str]]:
+    """The class, and the lines that apply it."""
+    name, result = function.free(function.name.capitalize()), function.results[0]
+    forms = {value: (types[value].sizes(case.sizes), types[value].dtype) for value in (*function.parameters, result)}
+    alike = [value for value in function.parameters if forms[value] == forms[result]]
+    lines = emit_function(region.option, name, function.parameters, alike, body, result, function.free)
+    text = "\n\n" + "\n".join(lines) + "\n"
+    if not writes_argument(region.option):
+        return text, [function.assign(f"{name}.apply({function.arguments})")]
+    first, *others = function.passed
+    return text, [f"{result} = {first}.clone()", f"{name}.apply({', '.join((result, *others))})"]
 
 
 def _emit_custom(case: Case, region: Region, function: _Function, body: Sequence[str], *, plain: bool) -> str:

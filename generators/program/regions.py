@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from generators.errors import add_place, require
+from generators.program.autograd_functions import FUNCTION_OPTIONS, is_transformable
 from generators.program.case import Case, Input, Op, Region, TensorType
 from generators.program.changes import is_layer
 from generators.program.ops import OPS, find_probability
@@ -25,7 +26,8 @@ class RegionKind:
     effect: str  # in words
     weight: float = 1.0  # how often it is drawn
     loops: bool = False  # the function takes a row of its arguments along a dimension
-    is_custom: bool = False  # the function is a custom operation, outside of the module
+    is_custom: bool = False  # the function is a custom operation or an autograd.Function, outside of the module
+    writes: bool = False  # it may write into its arguments, in inference
     is_transform: bool = False  # without it, the region would compute something else
     floats_only: bool = False  # only floating values are arguments; the function reads all others as they are
     nonempty: bool = False  # its arguments have elements
@@ -38,17 +40,17 @@ class RegionKind:
     refuses: frozenset[str] = frozenset()  # the kinds of regions that torch does not take in such a region
 
 
-_CALLED = frozenset({"compile_region"})
-"""torch.compile alone calls these."""
+_UNCAPTURED = frozenset({"compile_region", "functionalize"})
+"""Dynamo captures none of these within control flow, which eager compiles. torch.compile alone calls the first."""
 _NOT_TRANSFORMED = frozenset({"custom_op", "cond", "map", "map_uncaptured", "scan", "while_loop", "checkpoint"})
 
 REGIONS: dict[str, RegionKind] = {
-    "custom_op": RegionKind("a custom operation", 4.0, is_custom=True),
-    "cond": RegionKind("a branch of torch.cond", 2.0, floats_only=True, nonempty=True, apart=True, refuses=_CALLED),
-    "map": RegionKind("the body of a map over rows", loops=True, apart=True, captures=True, refuses=_CALLED),
-    "scan": RegionKind("the body of a scan over rows", loops=True, apart=True, captures=True, refuses=_CALLED),
+    "custom_op": RegionKind("a custom operation", 4.0, is_custom=True, writes=True),
+    "cond": RegionKind("a branch of torch.cond", 2.0, floats_only=True, nonempty=True, apart=True, refuses=_UNCAPTURED),
+    "map": RegionKind("the body of a map over rows", loops=True, apart=True, captures=True, refuses=_UNCAPTURED),
+    "scan": RegionKind("the body of a scan over rows", loops=True, apart=True, captures=True, refuses=_UNCAPTURED),
     "while_loop": RegionKind(
-        "the body of a while_loop over rows", loops=True, single=True, apart=True, in_training=0.1, refuses=_CALLED
+        "the body of a while_loop over rows", loops=True, single=True, apart=True, in_training=0.1, refuses=_UNCAPTURED
     ),
     "vmap": RegionKind(
         "a function under vmap", 2.0, loops=True, refuses=frozenset({"map", "map_uncaptured", "while_loop"})
@@ -72,13 +74,31 @@ REGIONS: dict[str, RegionKind] = {
         single=True,
         refuses=_NOT_TRANSFORMED - {"custom_op"},
     ),
-    "compile_region": RegionKind("a nested_compile_region", apart=True, refuses=_CALLED),
+    "autograd_function": RegionKind(
+        "an autograd.Function with a rule of its own",
+        is_custom=True,
+        is_transform=True,
+        single=True,
+        like_first=True,
+        in_training=8.0,
+        options=FUNCTION_OPTIONS,
+        refuses=frozenset({"compile_region"}),
+    ),
+    # torch 2.13.0 and 2.15.0: "NYI: Functionalize rule for custom_function_call"; twice, an internal assertion.
+    "functionalize": RegionKind(
+        "a function under torch.func.functionalize",
+        writes=True,
+        options=("", "views"),
+        refuses=frozenset({"functionalize", "autograd_function"}),
+    ),
+    "compile_region": RegionKind("a nested_compile_region", apart=True, refuses=_UNCAPTURED),
     "checkpoint": RegionKind("a checkpointed function", 0.5),
     "map_uncaptured": RegionKind(
-        "the body of a map, where Dynamo captures no scalars", 0.05, loops=True, apart=True, refuses=_CALLED
+        "the body of a map, where Dynamo captures no scalars", 0.05, loops=True, apart=True, refuses=_UNCAPTURED
     ),
 }
 """By name."""
+FUNCTION = "autograd_function"
 GRADIENT = "grad"
 """The simplest kind whose result is a gradient."""
 _NOT_INSIDE = frozenset({"flex_attention"})
@@ -153,7 +173,12 @@ def _check_around(others: Sequence[Region], region: Region) -> None:
     require(all(set(other.ops).issuperset(region.ops) for other in around), "two regions overlap")
     require(len(around) < 2, "a region within a region has no regions")
     for row in (REGIONS[other.kind] for other in around):
-        require(not row.is_custom and region.kind not in row.refuses, f"{row.effect} takes no {region.kind}")
+        require(
+            row is not REGIONS["custom_op"] and region.kind not in row.refuses, f"{row.effect} takes no {region.kind}"
+        )
+    if region.kind == FUNCTION:
+        for other in around:
+            require(is_transformable(region.option, other.kind), f"{other.kind} takes no {region.option}")
 
 
 def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -> None:
@@ -161,7 +186,7 @@ def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -
     _check_operations(case, region)
     row, name, written = REGIONS[region.kind], region.kind, list_written_operands(case, region)
     results, arguments = list_results(case, region), list_arguments(case, region, types)
-    require(not written or (row.is_custom and not case.may_train), f"{name} does not write into {written[:1]}")
+    require(not written or (row.writes and not case.may_train), f"{name} does not write into {written[:1]}")
     require(bool(results or written), f"{name} has no result")
     require(bool(arguments), f"{name} has no argument")
     require(not row.single or len(results) == 1, f"{name} has a single result")
@@ -177,7 +202,7 @@ def _check_operations(case: Case, region: Region) -> None:
         inside = not is_in_place(op) or op.args[0] in region.ops
         require(inside, f"{name} overwrites an operand in {op.name!r}")
         reads_module = OPS[op.kind].random or is_layer(op)
-        require(not (reads_module and row.is_custom), f"a custom operation takes no {op.kind}")
+        require(not (reads_module and row.is_custom), f"{row.effect} takes no {op.kind}")
         scans = op.attr("form") == "scan" and (row.is_custom or row.is_transform)
         require(not scans, f"{name} takes no scan")
 
@@ -198,7 +223,7 @@ def _check_types(
 ) -> None:
     row, name = REGIONS[region.kind], region.kind
     floats = all(category(types[result].dtype) == 2 for result in results)
-    require(floats or not row.floats_only, f"{name} has floating results")
+    require(floats or not (row.floats_only or row.like_first), f"{name} has floating results")
     empty = any(0 in types[value].sizes(case.sizes) for value in arguments)
     require(not (row.nonempty and empty), f"{name} of an empty value")
     if row.like_first:
@@ -207,7 +232,7 @@ def _check_types(
         same = same and types[first].dtype == types[result].dtype
         require(same, f"{name}: {first!r} and {result!r} have different types")
     named = row.is_custom and case.varies and list_dims(tuple(ops_of(case, region)))
-    require(not named, "a custom operation has constant sizes")
+    require(not named, f"{row.effect} has constant sizes")
 
 
 def _check_loop(case: Case, region: Region, types: Mapping[str, TensorType], infer: Infer) -> None:
@@ -245,7 +270,7 @@ def call_directly(case: Case, kind: str) -> Case:
 
 def only_region(case: Case, kind: str) -> Case:
     """The simplest program with a region of a kind, in the mode of the case: a sine of two elements."""
-    option = next((region.option for region in case.regions if region.kind == kind), "")
+    option = next((region.option for region in case.regions if region.kind == kind), REGIONS[kind].options[0])
     region = Region(kind, ("out",), "N" if REGIONS[kind].loops else "", option)
     given, op = Input("x", (Size.of("N"),), "float32"), Op("out", "sin", ("x",))
     dims, settings = (("N", 2),), case.settings

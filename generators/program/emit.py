@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from generators.program.case import Case, Op, Region, TensorType, free_name
 from generators.program.changes import KINDS
 from generators.program.emit_inputs import emit_calls, emit_input, emit_inputs
-from generators.program.emit_regions import emit_region, indent
+from generators.program.emit_regions import emit_region, indent, open_autocast
 from generators.program.given import READER
 from generators.program.ops import OPS, find_probability
 from generators.program.ops.recurrence import FUNCTIONS
@@ -169,8 +169,7 @@ def _forward(
     lines = [*_read_sizes(case, spelled, body.types), *body.emit(ops, () if instead else case.regions, ())]
     lines = lines[lines[:1] == [""] :]
     if case.autocast and lines:
-        head = f"with torch.autocast({case.arguments[0].name}.device.type, dtype=torch.{case.autocast}):"
-        lines = [head, *indent(lines)]
+        lines = open_autocast(f"{case.arguments[0].name}.device", case.autocast, lines)
     lines.append(f"return {', '.join(read(case, r) for r in case.returns)}")
     names, outside = ", ".join(i.name for i in case.arguments), "".join(body.outside)
     if case.checkpoint:
@@ -228,9 +227,12 @@ class _Body:
     def _emit_region(
         self, region: Region, run: Sequence[Op], inner: Sequence[Region], local: Sequence[str]
     ) -> Sequence[str]:
+        within = [op for op in run if op.name in region.ops]
+        if REGIONS[region.kind].is_block:
+            device = f"{local[0] if local else self.case.arguments[0].name}.device"
+            return open_autocast(device, region.option, [*self.emit(within, inner, local)])
         name = free_name("block", {*self.types, *self.blocks})
         self.blocks.append(name)
-        within = [op for op in run if op.name in region.ops]
         own = [*self.emit(within, inner, [*list_arguments(self.case, region, self.types), *local])]
         text, calls = emit_region(self.case, region, self.types, name, own, local, plain=self.plain)
         self.outside.append(text)

@@ -110,6 +110,12 @@ def indent(lines: Sequence[str], levels: int = 1) -> list[str]:
     return [f"{'    ' * levels}{line}" if line else "" for line in lines]
 
 
+def open_autocast(device: str, dtype: str, lines: Sequence[str]) -> list[str]:
+    """The lines under torch.autocast. `dtype`: its name, or `off`."""
+    option = "enabled=False" if dtype == "off" else f"dtype=torch.{dtype}"
+    return [f"with torch.autocast({device}.type, {option}):", *indent(lines)]
+
+
 def _spell_plain(function: _Function, loops: bool) -> list[str]:
     if not loops:
         return [function.assign(function.call)]

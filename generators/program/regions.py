@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from generators.errors import add_place, require
 from generators.program.autograd_functions import FUNCTION_OPTIONS, is_transformable
-from generators.program.case import Case, Input, Op, Region, TensorType
+from generators.program.case import AUTOCAST, Case, Input, Op, Region, TensorType
 from generators.program.changes import is_layer
 from generators.program.ops import OPS, find_probability
 from generators.program.references import list_dims
@@ -16,7 +16,7 @@ from generators.program.sizes import Size
 from generators.program.values import COMPLEX, category
 from generators.program.writes import find_owners, find_target, is_in_place
 
-Infer = Callable[[Op, Mapping[str, TensorType], Mapping[str, int]], TensorType]
+Infer = Callable[[Op, Mapping[str, TensorType], Mapping[str, int], str | None], TensorType]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,7 @@ class RegionKind:
     in_training: float = 1.0  # how often it is drawn in training, relative to inference
     apart: bool = False  # torch refuses arguments that share memory, and says so
     captures: bool = False  # Dynamo captures scalars, without which torch can't compile the loop
+    is_block: bool = False  # a `with` block in both texts, and no function
     options: tuple[str, ...] = ("",)  # the variants of the kind, simplest first
     refuses: frozenset[str] = frozenset()  # the kinds of regions that torch does not take in such a region
 
@@ -93,6 +94,7 @@ REGIONS: dict[str, RegionKind] = {
     ),
     "compile_region": RegionKind("a nested_compile_region", apart=True, refuses=_UNCAPTURED),
     "checkpoint": RegionKind("a checkpointed function", 0.5),
+    "autocast": RegionKind("an autocast", 2.0, is_block=True, options=("off", *AUTOCAST)),
     "map_uncaptured": RegionKind(
         "the body of a map, where Dynamo captures no scalars", 0.05, loops=True, apart=True, refuses=_UNCAPTURED
     ),
@@ -108,6 +110,15 @@ _ONCE = frozenset({"sdpa", "multihead_attention", "transformer_encoder_layer"})
 
 def ops_of(case: Case, region: Region) -> list[Op]:
     return [op for op in case.ops if op.name in region.ops]
+
+
+def list_autocasts(case: Case) -> dict[str, str | None]:
+    """The dtype of the autocast around each operation, by name: of the innermost; None where it is off."""
+    casts = dict.fromkeys((op.name for op in case.ops), case.autocast)
+    for region in case.regions:
+        if region.kind == "autocast":
+            casts.update(dict.fromkeys(region.ops, region.option if region.option in AUTOCAST else None))
+    return casts
 
 
 def list_operands(case: Case, region: Region) -> list[str]:
@@ -147,8 +158,8 @@ def check_regions(case: Case, types: Mapping[str, TensorType], infer: Infer) -> 
     places = {op.name: place for place, op in enumerate(case.ops)}
     named = [name for region in case.regions for name in region.ops]
     with add_place("regions"):
-        plain = not (case.contracts or case.autocast or case.checkpoint)
-        require(not named or plain, "regions are not allowed beside contracts, autocast and checkpoint")
+        plain = not (case.contracts or case.checkpoint)
+        require(not named or plain, "regions are not allowed beside contracts and checkpoint")
         require(not (case.checkpoint and list_indirect(case)), "a scan is not allowed beside checkpoint")
         for at, region in enumerate(case.regions):
             require(region.kind in REGIONS, f"kind is {region.kind!r}, expected one of {', '.join(REGIONS)}")
@@ -183,6 +194,8 @@ def _check_around(others: Sequence[Region], region: Region) -> None:
 
 def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -> None:
     """Raises CaseError unless the kind takes these operations, arguments and results."""
+    if REGIONS[region.kind].is_block:
+        return
     _check_operations(case, region)
     row, name, written = REGIONS[region.kind], region.kind, list_written_operands(case, region)
     results, arguments = list_results(case, region), list_arguments(case, region, types)
@@ -231,6 +244,9 @@ def _check_types(
         same = types[first].sizes(case.sizes) == types[result].sizes(case.sizes)
         same = same and types[first].dtype == types[result].dtype
         require(same, f"{name}: {first!r} and {result!r} have different types")
+    # Gradients reach it outside of autocast, where it computes again to differentiate.
+    cast = any(list_autocasts(case)[op] for op in region.ops)
+    require(not (name == "custom_op" and case.may_train and cast), "under autocast a custom operation does not train")
     named = row.is_custom and case.varies and list_dims(tuple(ops_of(case, region)))
     require(not named, f"{row.effect} has constant sizes")
 
@@ -242,9 +258,9 @@ def _check_loop(case: Case, region: Region, types: Mapping[str, TensorType], inf
         shape = types[operand].shape
         rest = shape[1:] if shape[:1] == (Size.of(over),) else shape
         require(not any(over in size.names() for size in rest), f"{name} can't slice {operand!r} along {over}")
-    single, inner = {**case.sizes, over: 1}, dict(types)
+    single, inner, casts = {**case.sizes, over: 1}, dict(types), list_autocasts(case)
     for op in ops_of(case, region):
-        inner[op.name] = infer(op, inner, single)
+        inner[op.name] = infer(op, inner, single, casts[op.name])
     for result in list_results(case, region):
         outer, row = types[result].sizes(case.sizes), inner[result].sizes(single)
         fits = types[result].shape[:1] == (Size.of(over),) and row == (1, *outer[1:])
@@ -254,7 +270,7 @@ def _check_loop(case: Case, region: Region, types: Mapping[str, TensorType], inf
 def list_indirect(case: Case) -> list[str]:
     """The kinds of regions, in the order of `REGIONS`, and the forms of operations that a Python call or loop can
     replace."""
-    kinds = {region.kind for region in case.regions}
+    kinds = {region.kind for region in case.regions if not REGIONS[region.kind].is_block}
     forms = (form for op in case.ops if OPS[op.kind].plain and isinstance(form := op.attr("form"), str))
     return [*(kind for kind in REGIONS if kind in kinds), *dict.fromkeys(forms)]
 

@@ -25,7 +25,7 @@ _AROUND_SHARE = 0.3
 
 def add_regions(case: Case, c: Choices, kinds: Collection[str] = REGIONS) -> Case:
     """The case with one to three regions of these kinds, each if a few tries find operations that its kind takes."""
-    if case.autocast or case.checkpoint:
+    if case.checkpoint:
         return case
     base = replace(case, contracts=())
     weights = {name: REGIONS[name].weight * (REGIONS[name].in_training if case.training else 1.0) for name in kinds}

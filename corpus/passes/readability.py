@@ -165,8 +165,8 @@ def _split_dims(case: Case) -> Case:
     types, casts = {item.name: item.type for item in apart.inputs}, list_autocasts(case)
     for op in apart.ops:
         _unite(op, types, {new: sizes[old] for new, old in was.items()}, was, same)
-        numbers = {new: sizes[old] for new, old in was.items()}
-        types[op.name] = infer(*_rename(op, types, same), numbers, casts[op.name])
+        known = {new: sizes[old] for new, old in was.items()}
+        types[op.name] = infer(*_rename(op, types, same), known, casts[op.name])
     united = map_sizes(apart, lambda size: size.rename(same))
     split = prune_if_valid(replace(united, dims=tuple((new, case.sizes[old]) for new, old in was.items())))
     return split if split is not None and len(split.contracts) == len(case.contracts) else case

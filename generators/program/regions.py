@@ -45,6 +45,10 @@ _UNCAPTURED = frozenset({"compile_region", "functionalize"})
 """Dynamo captures none of these within control flow, which eager compiles. torch.compile alone calls the first."""
 _NOT_TRANSFORMED = frozenset({"custom_op", "cond", "map", "map_uncaptured", "scan", "while_loop", "checkpoint"})
 
+SHARED = ("closure", "layer", "layer_in_layer")
+"""Options of a `compile_region`. Regions that are alike have one function or class, and a number in which they differ:
+functions that one function makes; layers of one class; layers of one class, each in a layer that is a region too."""
+
 REGIONS: dict[str, RegionKind] = {
     "custom_op": RegionKind("a custom operation", 4.0, is_custom=True, writes=True),
     "cond": RegionKind("a branch of torch.cond", 2.0, floats_only=True, nonempty=True, apart=True, refuses=_UNCAPTURED),
@@ -92,7 +96,9 @@ REGIONS: dict[str, RegionKind] = {
         options=("", "views"),
         refuses=frozenset({"functionalize", "autograd_function"}),
     ),
-    "compile_region": RegionKind("a nested_compile_region", apart=True, refuses=_UNCAPTURED),
+    "compile_region": RegionKind(
+        "a nested_compile_region", 2.0, apart=True, options=("", *SHARED), refuses=frozenset({"functionalize"})
+    ),
     "checkpoint": RegionKind("a checkpointed function", 0.5),
     "autocast": RegionKind("an autocast", 2.0, is_block=True, options=("off", *AUTOCAST)),
     "map_uncaptured": RegionKind(
@@ -114,11 +120,45 @@ def ops_of(case: Case, region: Region) -> list[Op]:
 
 def list_autocasts(case: Case) -> dict[str, str | None]:
     """The dtype of the autocast around each operation, by name: of the innermost; None where it is off."""
-    casts = dict.fromkeys((op.name for op in case.ops), case.autocast)
+    casts = {op.name: case.autocast for op in case.ops}
     for region in case.regions:
         if region.kind == "autocast":
-            casts.update(dict.fromkeys(region.ops, region.option if region.option in AUTOCAST else None))
+            dtype = region.option if region.option in AUTOCAST else None
+            casts.update((name, dtype) for name in region.ops)
     return casts
+
+
+def stands_outside(region: Region) -> bool:
+    """Whether the function is outside of the module, so that all that it reads are arguments."""
+    return REGIONS[region.kind].is_custom or region.option in SHARED
+
+
+def list_alike(case: Case, region: Region, types: Mapping[str, TensorType]) -> list[Region]:
+    """The regions that share the function or class of a region, itself among them, in their order in the case."""
+
+    def describe(one: Region) -> object:
+        arguments, results = list_operands(case, one), list_results(case, one)
+        places = {name: place for place, name in enumerate((*arguments, *one.ops))}
+        loops = [other.over for other in list_around(case.regions, one) if other.over]
+        ops = ops_of(case, one)
+        wires = [[places[find_target(case, arg)] for arg in op.args] for op in ops]
+        given, shapes = [types[name] for name in arguments], [types[name].shape for name in one.ops]
+        written = [OPS[op.kind].writes for op in ops]
+        return one.option, loops, given, shapes, written, wires, [places[name] for name in results]
+
+    if region.option not in SHARED or _list_within(case.regions, region):
+        return [region]
+    alone = [one for one in case.regions if one.option in SHARED and not _list_within(case.regions, one)]
+    return [one for one in alone if one == region or describe(one) == describe(region)]
+
+
+def list_around(regions: Sequence[Region], region: Region) -> list[Region]:
+    """The regions that contain a region: they come before it."""
+    return [other for other in regions[: regions.index(region)] if {*region.ops} <= {*other.ops}]
+
+
+def _list_within(regions: Sequence[Region], region: Region) -> list[Region]:
+    return [other for other in regions[regions.index(region) + 1 :] if {*other.ops} <= {*region.ops}]
 
 
 def list_operands(case: Case, region: Region) -> list[str]:
@@ -138,7 +178,7 @@ def list_arguments(case: Case, region: Region, types: Mapping[str, TensorType]) 
     """The operands that are arguments of the region's function, which reads all others as they are."""
     row, operands = REGIONS[region.kind], list_operands(case, region)
     parameters = {item.name for item in case.inputs if item.parameter}
-    if row.is_custom:
+    if stands_outside(region):
         return operands
     if row.loops:
         return [name for name in operands if types[name].shape[:1] == (Size.of(region.over),)]
@@ -182,11 +222,12 @@ def _check_around(others: Sequence[Region], region: Region) -> None:
     """Raises CaseError unless a region is apart from all others, or within a region that takes it."""
     around = [other for other in others if not set(other.ops).isdisjoint(region.ops)]
     require(all(set(other.ops).issuperset(region.ops) for other in around), "two regions overlap")
-    require(len(around) < 2, "a region within a region has no regions")
     for row in (REGIONS[other.kind] for other in around):
         require(
             row is not REGIONS["custom_op"] and region.kind not in row.refuses, f"{row.effect} takes no {region.kind}"
         )
+    reads_module = region.option in SHARED and any(map(stands_outside, around))
+    require(not reads_module, f"{region.option} is an attribute of the module, which a function outside does not read")
     if region.kind == FUNCTION:
         for other in around:
             require(is_transformable(region.option, other.kind), f"{other.kind} takes no {region.option}")
@@ -215,7 +256,7 @@ def _check_operations(case: Case, region: Region) -> None:
         inside = not is_in_place(op) or op.args[0] in region.ops
         require(inside, f"{name} overwrites an operand in {op.name!r}")
         reads_module = OPS[op.kind].random or is_layer(op)
-        require(not (reads_module and row.is_custom), f"{row.effect} takes no {op.kind}")
+        require(not (reads_module and stands_outside(region)), f"{row.effect} takes no {op.kind}")
         scans = op.attr("form") == "scan" and (row.is_custom or row.is_transform)
         require(not scans, f"{name} takes no scan")
 
@@ -247,7 +288,7 @@ def _check_types(
     # Gradients reach it outside of autocast, where it computes again to differentiate.
     cast = any(list_autocasts(case)[op] for op in region.ops)
     require(not (name == "custom_op" and case.may_train and cast), "under autocast a custom operation does not train")
-    named = row.is_custom and case.varies and list_dims(tuple(ops_of(case, region)))
+    named = stands_outside(region) and case.varies and list_dims(tuple(ops_of(case, region)))
     require(not named, f"{row.effect} has constant sizes")
 
 

@@ -13,6 +13,7 @@ from generators.program.case import Attr, Case, LaterCall, Op, Values
 from generators.program.kept_places import list_simpler
 from generators.program.ops import OPS
 from generators.program.references import rename
+from generators.program.regions import REGIONS
 from generators.program.roles import HEADS, find_attentions, plain_names, trace
 from generators.program.simplicity import SIMPLER_CALLS
 from generators.program.sizes import ONE, Size
@@ -85,13 +86,17 @@ def drop_writes(case: Case) -> Iterator[Case]:
 
 
 def drop_regions(case: Case) -> Iterator[Case]:
-    """Drop all regions, then each; then leave out operations at an end of a region: half of them, or one."""
+    """Drop all regions, then each; then leave out operations at an end of a region, half of them or one, or take a
+    simpler option."""
     for kept in ((), *(_drop_each(case.regions) if len(case.regions) > 1 else ())) if case.regions else ():
         yield replace(case, regions=kept)
     for at, region in enumerate(case.regions):
         for count in dict.fromkeys((len(region.ops) // 2, 1)):
             for ops in (region.ops[count:], region.ops[:-count]) if 0 < count < len(region.ops) else ():
                 yield replace(case, regions=edits.swap(case.regions, at, replace(region, ops=ops)))
+        options = REGIONS[region.kind].options
+        for option in options[: options.index(region.option)]:
+            yield replace(case, regions=edits.swap(case.regions, at, replace(region, option=option)))
 
 
 def return_less(case: Case) -> Iterator[Case]:

@@ -144,6 +144,7 @@ class Region:
     kind: str
     ops: tuple[_ResultName, ...]
     over: _DimName = ""  # the dimension that a loop runs over
+    option: str = ""  # one of `RegionKind.options`
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +237,7 @@ class Case:
         tails = {
             "settings": sorted(self.settings),
             "before": [[one.case.canonical(), one.times] for one in self.before],
-            "regions": self.regions,
+            "regions": [_exact(one)[: None if one.option else -1] for one in self.regions],
             "setup": self.setup,
         }
         form = [

@@ -5,6 +5,7 @@ from dataclasses import fields
 from generators.program.case import MODES, Case, Input, LaterCall, Op
 from generators.program.given import Given
 from generators.program.ops import OPS
+from generators.program.regions import REGIONS
 from generators.program.roles import plain_names
 from generators.program.sizes import Size
 from generators.program.type_check import attributes, same_attr
@@ -34,6 +35,7 @@ def sort_key(case: Case) -> tuple[float, ...]:
         case.autocast is not None,
         sum(OPS[op.kind].cost for op in case.ops),
         sum(len(region.ops) for region in case.regions),
+        sum(REGIONS[region.kind].options.index(region.option) for region in case.regions),
         sum(_attr_cost(op) for op in case.ops),
         sum(_DTYPE_RANK.get(i.dtype, 3) for i in case.inputs),
         sum(_input_cost(i) for i in case.inputs),

@@ -20,7 +20,7 @@ from generators.program.ops.attention import FLEX_NAMES
 from generators.program.ops.network import EQUATION
 from generators.program.ops.spec import Attribute, Kind, Operands
 from generators.program.references import list_dims, map_references
-from generators.program.regions import check_regions
+from generators.program.regions import check_regions, list_autocasts
 from generators.program.settings import check_settings
 from generators.program.sizes import Size, show
 from generators.program.values import COMPLEX, DISTRIBUTIONS, DTYPES, LAYOUTS
@@ -159,10 +159,10 @@ def _check_attribute(name: str, attribute: Attribute, value: Attr) -> None:
 
 def types_of(case: Case) -> dict[str, TensorType]:
     """The type of every input and value. Raises CaseError if the program is not well typed."""
-    types, sizes = {i.name: i.type for i in case.inputs}, case.sizes
+    types, sizes, casts = {i.name: i.type for i in case.inputs}, case.sizes, list_autocasts(case)
     for op in case.ops:
         with add_place("ops", op.name):
-            types[op.name] = infer(op, types, sizes, case.autocast)
+            types[op.name] = infer(op, types, sizes, casts[op.name])
     return types
 
 

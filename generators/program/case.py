@@ -19,6 +19,7 @@ Attr = bool | int | float | str | Size | tuple["Size | int", ...] | None
 """The value of an operation's attribute: a flag, number, word of a closed list, size, or a list of sizes or axes."""
 
 SettingValue = bool | int | float | str  # the value of a setting
+NumberValue = bool | int | float  # the value of a number that forward takes
 _OwnName = Annotated[str, NameOf.DEFINED]
 _ResultName = Annotated[str, NameOf.RESULT]
 _ChangedName = Annotated[str, NameOf.CHANGED]
@@ -135,6 +136,25 @@ class LaterCall:
     reseeds: bool = False  # whether the random state is reset to that of the first call
     step: str = ""  # `sgd` or `adamw`: before the call this optimizer makes a step and clears the gradients
     changes: tuple[Change, ...] = ()  # made before the call
+    numbers: tuple[tuple[Annotated[str, NameOf.NUMBER], NumberValue], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NumberUse:
+    """An attribute that a number stands for. `formula`: of `generators.program.numbers`."""
+
+    op: _ResultName
+    attribute: str
+    formula: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number that forward takes after its tensors. `value`: in the first call."""
+
+    name: _OwnName
+    value: NumberValue
+    uses: tuple[NumberUse, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +183,7 @@ class Case:
     later calls of the module. `checkpoint` is `full` if the backward pass recomputes the operations. `settings` are
     values by name, of `generators.program.settings`. Only subjects that compile with options use them. `before` are the
     cases that must run first for this case to fail, in order. `regions` are runs of operations that torch calls as a
-    function. `setup` are changes of the module before its first call.
+    function. `setup` are changes of the module before its first call. `numbers` are arguments that are no tensors.
     """
 
     dims: Annotated[tuple[tuple[_DimName, int], ...], KEYED]
@@ -180,6 +200,7 @@ class Case:
     before: tuple[Earlier, ...] = ()
     regions: tuple[Region, ...] = ()
     setup: tuple[Change, ...] = ()
+    numbers: Annotated[tuple[Number, ...], KEYED] = ()
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
@@ -239,6 +260,7 @@ class Case:
             "before": [[one.case.canonical(), one.times] for one in self.before],
             "regions": [_exact(one)[: None if one.option else -1] for one in self.regions],
             "setup": self.setup,
+            "numbers": self.numbers,
         }
         form = [
             sorted(self.dims),
@@ -249,7 +271,7 @@ class Case:
             self.dynamic,
             _exact(self.contracts),
             *filter(None, [self.autocast]),
-            *filter(None, [[_exact(call)[: None if call.changes else -1] for call in self.calls]]),
+            *filter(None, [[_tell_call(call) for call in self.calls]]),
             *filter(None, [self.checkpoint]),
             *({name: _exact(value)} for name, value in tails.items() if value),
         ]
@@ -274,6 +296,12 @@ def _tell(record: object, *names: str) -> list[str]:
     given = ((name, getattr(record, name)) for name in names)
     defaults = {one.name: one.default for one in fields(record)}  # type: ignore[arg-type]
     return [f"{name}:{value}" for name, value in given if value != defaults[name]]
+
+
+def _tell_call(call: LaterCall) -> list[Any]:
+    """The fields of a call, without the last ones that are empty of `changes` and `numbers`."""
+    told: list[Any] = _exact(call)
+    return told if call.numbers else told[: -1 if call.changes else -2]
 
 
 def _exact(value: Any) -> Any:

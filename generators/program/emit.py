@@ -10,6 +10,7 @@ from generators.program.emit_inputs import emit_calls, emit_input, emit_inputs
 from generators.program.emit_layers import indent
 from generators.program.emit_regions import emit_alike, emit_call, emit_region, open_autocast
 from generators.program.given import READER
+from generators.program.numbers import spell_numbers
 from generators.program.ops import FUNCTIONS, OPS, find_probability
 from generators.program.ops.spec import Line
 from generators.program.references import list_dims, rename
@@ -171,7 +172,8 @@ def _forward(
     if case.autocast and lines:
         lines = open_autocast(f"{case.arguments[0].name}.device", case.autocast, lines)
     lines.append(f"return {', '.join(read(case, r) for r in case.returns)}")
-    names, outside = ", ".join(i.name for i in case.arguments), "".join(body.outside)
+    given, outside = [item.name for item in case.arguments], "".join(body.outside)
+    names = ", ".join([*given, *(number.name for number in case.numbers)])
     if case.checkpoint:
         again = f"return checkpoint(self.compute, {names}, use_reentrant=False)"
         return outside, _define("forward", names, [again]) + "\n\n" + _define("compute", names, lines), body.layers
@@ -269,4 +271,5 @@ def _define(method: str, names: str, lines: Sequence[str]) -> str:
 
 def _line(case: Case, op: Op, types: Mapping[str, TensorType]) -> Line:
     texts, kinds = [read(case, a) for a in op.args], [types[a] for a in op.args]
-    return Line(op.name, op.kind, texts, kinds, attributes(op), f"{case.arguments[0].name}.device")
+    device = f"{case.arguments[0].name}.device"
+    return Line(op.name, op.kind, texts, kinds, attributes(op), device, spell_numbers(case, op))

@@ -25,7 +25,7 @@ OPS: Mapping[str, OpSpec] = MappingProxyType(
         for spec in module.OPS
     }
 )
-VIEWS = frozenset(kind for kind, spec in OPS.items() if spec.memory.keeps_numbers) - {"as_strided"}
+VIEWS = frozenset(kind for kind, spec in OPS.items() if spec.memory.keeps_numbers) - {"as_strided", "view_dtype"}
 """The operations that change no number: views and copies."""
 KERNELS = frozenset(spec.kind for module in (attention, vision, recurrence) for spec in module.OPS)
 """The operations whose kernels, which differ by dtype, choose the strides of the result."""

@@ -41,7 +41,7 @@ OPS: Mapping[str, OpSpec] = MappingProxyType(
 )
 FUNCTIONS: Mapping[str, str] = MappingProxyType({**recurrence.SCAN_FUNCTIONS, **sharding.SHARD_FUNCTIONS})
 """The functions that texts of operations call, by name, with their text."""
-VIEWS = frozenset(kind for kind, spec in OPS.items() if spec.memory.keeps_numbers) - {"as_strided"}
+VIEWS = frozenset(kind for kind, spec in OPS.items() if spec.memory.keeps_numbers) - {"as_strided", "view_dtype"}
 """The operations that change no number: views and copies."""
 KERNELS = frozenset(spec.kind for module in (attention, vision, recurrence) for spec in module.OPS)
 """The operations whose kernels, which differ by dtype, choose the strides of the result."""

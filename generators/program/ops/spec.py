@@ -133,7 +133,7 @@ _TAKES: Mapping[str, tuple[tuple[int, ...], str]] = {
     "all": ((0, 1, 2, 3), ""),
     "float": ((2,), "needs a floating-point argument"),
     "number": ((1, 2), "takes no booleans"),
-    "bool": ((0,), "needs boolean arguments"),
+    "signed": ((1, 2, 3), "takes no booleans"),
     "integer": ((1,), "needs integers"),
     "integral": ((0, 1), "needs booleans or integers"),
     "complex": ((3,), "needs a complex argument"),

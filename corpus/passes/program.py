@@ -16,6 +16,7 @@ from generators.program.kept_places import list_simpler
 from generators.program.numbers import set_numbers
 from generators.program.ops import OPS
 from generators.program.references import rename
+from generators.program.regions import REGIONS
 from generators.program.roles import HEADS, find_attentions, plain_names, trace
 from generators.program.simplicity import SIMPLER_CALLS
 from generators.program.sizes import ONE, Size
@@ -92,13 +93,17 @@ def drop_writes(case: Case) -> Iterator[Case]:
 
 
 def drop_regions(case: Case) -> Iterator[Case]:
-    """Drop all regions, then each; then leave out operations at an end of a region: half of them, or one."""
+    """Drop all regions, then each; then leave out operations at an end of a region, half of them or one, or take a
+    simpler option."""
     for kept in ((), *(drop_each(case.regions) if len(case.regions) > 1 else ())) if case.regions else ():
         yield replace(case, regions=kept)
     for at, region in enumerate(case.regions):
         for count in dict.fromkeys((len(region.ops) // 2, 1)):
             for ops in (region.ops[count:], region.ops[:-count]) if 0 < count < len(region.ops) else ():
                 yield replace(case, regions=edits.swap(case.regions, at, replace(region, ops=ops)))
+        options = REGIONS[region.kind].options
+        for option in options[: options.index(region.option)]:
+            yield replace(case, regions=edits.swap(case.regions, at, replace(region, option=option)))
 
 
 def return_less(case: Case) -> Iterator[Case]:
@@ -170,9 +175,10 @@ def cut_to_inputs(case: Case) -> Iterator[Case]:
         rest = tuple(o for o in case.ops if o is not op)
         item = edits.input_like(op.name, types[op.name], len(case.inputs))
         contracts = edits.list_unaffected(case, [op.name])
-        is_sharded = any(other.shard is not None for other in case.inputs)
-        for shard in (None, *range(len(item.shape) if is_sharded else 0)):
-            inputs = (*case.inputs, replace(item, shard=shard))
+        is_sharded = any(other.shards != (None, None) for other in case.inputs)
+        axes = (None, *range(len(item.shape) if is_sharded else 0))
+        for shard, second in itertools.product(axes, axes if case.has_mesh else (None,)):
+            inputs = (*case.inputs, replace(item, shard=shard, second_shard=second))
             smaller = edits.prune_if_valid(replace(case, ops=rest, inputs=inputs, contracts=contracts))
             if smaller is not None and len(smaller.ops) < len(case.ops):
                 cuts.append(smaller)
@@ -333,6 +339,7 @@ def simplify_inputs(case: Case) -> Iterator[Case]:
         yield edits.replace_inputs(case, {item: replace(item, layout="contiguous")})
         yield edits.replace_inputs(case, {item: replace(item, requires_grad=True)})
         yield edits.replace_inputs(case, {item: replace(item, shard=None)})
+        yield edits.replace_inputs(case, {item: replace(item, second_shard=None)})
         yield edits.replace_inputs(case, {item: replace(argument, requires_grad=item.requires_grad)})
         is_given = item.values.given is not None
         yield edits.replace_inputs(case, {item: edits.describe_values(item)})

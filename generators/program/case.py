@@ -76,6 +76,12 @@ class Input:
     buffer: bool = False
     requires_grad: bool = True  # False: training takes no gradient of it
     shard: int | None = None  # the axis that is split over ranks, by subjects that have several
+    second_shard: int | None = None  # the axis that is split over the second dimension of a mesh of ranks
+
+    @property
+    def shards(self) -> tuple[int | None, int | None]:
+        """The axes that are split over the dimensions of a mesh."""
+        return self.shard, self.second_shard
 
     @property
     def is_differentiated(self) -> bool:
@@ -158,6 +164,7 @@ class Region:
     kind: str
     ops: tuple[_ResultName, ...]
     over: _DimName = ""  # the dimension that a loop runs over
+    option: str = ""  # one of `RegionKind.options`
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +226,12 @@ class Case:
         """Whether some call of the module is in training."""
         return self.training or any(call.under == "training" for call in self.calls)
 
+    @cached_property
+    def has_mesh(self) -> bool:
+        """Whether ranks are a mesh of two dimensions, over each of which axes are split."""
+        by_inputs = any(item.second_shard is not None for item in self.inputs)
+        return by_inputs or any(op.attr("second_shard") is not None for op in self.ops)
+
     @property
     def varies(self) -> bool:
         """Whether sizes are dynamic, or differ between calls."""
@@ -233,14 +246,19 @@ class Case:
         """A text that equal cases share; the id is its hash. The order of dimensions and inputs does not count."""
         inputs = (
             [i.name, [str(s) for s in i.shape], i.dtype, i.values.kind, i.values.seed, _exact(i.values.scale)]
-            + [i.layout, i.parameter, *_tell(i.values, "param"), *_tell(i, "buffer", "requires_grad", "shard")]
+            + [
+                i.layout,
+                i.parameter,
+                *_tell(i.values, "param"),
+                *_tell(i, "buffer", "requires_grad", "shard", "second_shard"),
+            ]
             + ([["given", _exact(i.values.given)]] if i.values.given else [])
             for i in self.inputs
         )
         tails = {
             "settings": sorted(self.settings),
             "before": [[one.case.canonical(), one.times] for one in self.before],
-            "regions": self.regions,
+            "regions": [_exact(one)[: None if one.option else -1] for one in self.regions],
             "setup": self.setup,
             "numbers": self.numbers,
         }

@@ -119,8 +119,9 @@ def map_attributes(case: Case, change: Callable[[str, Attr], Attr]) -> Case:
 
 
 def drop_first_axis(item: Input) -> Input:
-    """The input without its first axis. If that axis is split over ranks, no axis is."""
-    return replace(item, shape=item.shape[1:], shard=item.shard - 1 if item.shard else None)
+    """The input without its first axis. If that axis is split over ranks, it is split no more."""
+    first, second = (shard - 1 if shard else None for shard in item.shards)
+    return replace(item, shape=item.shape[1:], shard=first, second_shard=second)
 
 
 def make_contiguous(case: Case) -> Case:

@@ -6,6 +6,7 @@ from generators.program.case import MODES, Case, Input, LaterCall, Number, Op
 from generators.program.given import Given
 from generators.program.numbers import FORMULAS
 from generators.program.ops import OPS
+from generators.program.regions import REGIONS
 from generators.program.roles import plain_names
 from generators.program.sizes import Size
 from generators.program.type_check import attributes, same_attr
@@ -38,6 +39,7 @@ def sort_key(case: Case) -> tuple[float, ...]:
         case.autocast is not None,
         sum(OPS[op.kind].cost for op in case.ops),
         sum(len(region.ops) for region in case.regions),
+        sum(REGIONS[region.kind].options.index(region.option) for region in case.regions),
         sum(_attr_cost(op) for op in case.ops),
         sum(_DTYPE_RANK.get(i.dtype, 3) for i in case.inputs),
         sum(_input_cost(i) for i in case.inputs),
@@ -115,5 +117,5 @@ def _input_cost(item: Input) -> float:
         + _given_cost(item.values.given)
         + _number_cost(item.values.param)
         + 0.5 * (item.parameter + item.buffer + (not item.requires_grad))
-        + (0.0 if item.shard is None else 1 + item.shard / 10)
+        + sum(1 + shard / 10 for shard in item.shards if shard is not None)
     )

@@ -16,15 +16,14 @@ from generators.program.given import check_given
 from generators.program.indices import check_indices
 from generators.program.kept_places import is_added
 from generators.program.numbers import check_numbers, check_texts, keep_numbers
-from generators.program.ops import OPS, complete_attributes
+from generators.program.ops import FUNCTIONS, OPS, complete_attributes
 from generators.program.ops import make_op as make_op  # noqa: PLC0414 - callers import it with the checks
 from generators.program.ops import same_attr as same_attr  # noqa: PLC0414
 from generators.program.ops.attention import FLEX_NAMES
 from generators.program.ops.network import EQUATION
-from generators.program.ops.recurrence import FUNCTIONS
 from generators.program.ops.spec import Attribute, Kind, Operands
 from generators.program.references import list_dims, map_references
-from generators.program.regions import check_regions
+from generators.program.regions import check_regions, list_autocasts
 from generators.program.settings import check_settings
 from generators.program.sizes import Size, show
 from generators.program.values import COMPLEX, DISTRIBUTIONS, DTYPES, LAYOUTS
@@ -134,10 +133,10 @@ def _check_attribute(name: str, attribute: Attribute, value: Attr) -> None:
 
 def types_of(case: Case) -> dict[str, TensorType]:
     """The type of every input and value. Raises CaseError if the program is not well typed."""
-    types, sizes = {i.name: i.type for i in case.inputs}, case.sizes
+    types, sizes, casts = {i.name: i.type for i in case.inputs}, case.sizes, list_autocasts(case)
     for op in case.ops:
         with add_place("ops", op.name):
-            types[op.name] = infer(op, types, sizes, case.autocast)
+            types[op.name] = infer(op, types, sizes, casts[op.name])
     return types
 
 
@@ -240,7 +239,8 @@ def _check_input(item: Input, dims: Mapping[str, int]) -> None:
     require(not infinite, f"scale {values.scale} is not finite; only masks may have -inf")
     require(0 <= values.seed < 1 << 31, f"seed {values.seed} is outside 0 to 2^31")
     require(layout in LAYOUTS, f"layout {layout!r}, expected one of {', '.join(LAYOUTS)}")
-    require(item.shard is None or 0 <= item.shard < len(sizes), f"shard {item.shard} is no axis of it")
+    for shard in item.shards:
+        require(shard is None or 0 <= shard < len(sizes), f"shard {shard} is no axis of it")
     for field, name, row in (("values", values.kind, DISTRIBUTIONS[values.kind]), ("layout", layout, LAYOUTS[layout])):
         require(len(sizes) >= row.min_rank, f"{field} {name!r} needs at least {row.min_rank} axes")
     kind = DISTRIBUTIONS[values.kind]

@@ -14,6 +14,7 @@ from generators.program.ops import (
     recurrence,
     reductions,
     shaping,
+    sharding,
     vision,
     writing,
 )
@@ -23,11 +24,24 @@ from generators.program.sizes import Size
 OPS: Mapping[str, OpSpec] = MappingProxyType(
     {
         spec.kind: spec
-        for module in (shaping, pointwise, constants, reductions, recurrence, network, vision, attention, writing)
+        for module in (
+            shaping,
+            pointwise,
+            constants,
+            reductions,
+            recurrence,
+            network,
+            vision,
+            attention,
+            writing,
+            sharding,
+        )
         for spec in module.OPS
     }
 )
-VIEWS = frozenset(kind for kind, spec in OPS.items() if spec.memory.keeps_numbers) - {"as_strided"}
+FUNCTIONS: Mapping[str, str] = MappingProxyType({**recurrence.SCAN_FUNCTIONS, **sharding.SHARD_FUNCTIONS})
+"""The functions that texts of operations call, by name, with their text."""
+VIEWS = frozenset(kind for kind, spec in OPS.items() if spec.memory.keeps_numbers) - {"as_strided", "view_dtype"}
 """The operations that change no number: views and copies."""
 KERNELS = frozenset(spec.kind for module in (attention, vision, recurrence) for spec in module.OPS)
 """The operations whose kernels, which differ by dtype, choose the strides of the result."""

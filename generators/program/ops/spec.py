@@ -52,14 +52,19 @@ class Memory(Enum):
     NEW = "a new tensor's"
     COPY = "a new tensor's, with the first argument's numbers"
     VIEW = "the first argument's"
-    CROWDED_VIEW = "the first argument's; elements share memory, or a tensor has several views: eager refuses to write"
+    CROWDED_VIEW = "the first argument's; several elements may have one place"
+    PART_VIEW = "the first argument's, of which the call makes several views"
     VIEW_OR_COPY = "the first argument's or a copy's, as strides decide"
     UNKNOWN = "a new tensor's or the first argument's"
     TARGET = "the first argument's, which is written into; the source text is a statement"
 
     @property
     def keeps_numbers(self) -> bool:
-        return self in (Memory.COPY, Memory.VIEW, Memory.CROWDED_VIEW, Memory.VIEW_OR_COPY)
+        return self.is_view or self in (Memory.COPY, Memory.VIEW_OR_COPY)
+
+    @property
+    def is_view(self) -> bool:
+        return self in (Memory.VIEW, Memory.CROWDED_VIEW, Memory.PART_VIEW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,7 @@ _TAKES: Mapping[str, tuple[tuple[int, ...], str]] = {
     "all": ((0, 1, 2, 3), ""),
     "float": ((2,), "needs a floating-point argument"),
     "number": ((1, 2), "takes no booleans"),
-    "bool": ((0,), "needs boolean arguments"),
+    "signed": ((1, 2, 3), "takes no booleans"),
     "integer": ((1,), "needs integers"),
     "integral": ((0, 1), "needs booleans or integers"),
     "complex": ((3,), "needs a complex argument"),

@@ -16,11 +16,11 @@ from generators.program.ops import OPS, PROBABILITIES, complete_attributes, make
 from generators.program.ops.spec import Line
 from generators.program.sizes import Size
 
-MOST = 8
+_MOST = 8
 """How many numbers a case may have."""
 _TAKEN = frozenset({"seed", "abs", "max", "min", "round", "int", "float", "bool"})
 """Names that the text has for an argument of `inputs`, and for functions of Python."""
-LARGEST = 1 << 31
+_LARGEST = 1 << 31
 """Integers are smaller. PyTorch's symbols are of 64 bits, where products of larger integers would overflow."""
 
 
@@ -95,7 +95,7 @@ def check_numbers(case: Case, types: Mapping[str, TensorType]) -> None:
         return
     uses = [(use.op, use.attribute) for number in case.numbers for use in number.uses]
     with add_place("numbers"):
-        require(len(case.numbers) <= MOST, f"{len(case.numbers)} numbers; at most {MOST}")
+        require(len(case.numbers) <= _MOST, f"{len(case.numbers)} numbers; at most {_MOST}")
         require(not case.contracts, "a case that takes numbers has no contracts")
         require(len({*uses}) == len(uses), "two numbers for one attribute")
     for number in case.numbers:
@@ -137,7 +137,7 @@ def keep_numbers(case: Case) -> Case:
 
 
 def _check_value(value: NumberValue) -> None:
-    require(isinstance(value, float) or abs(value) < LARGEST, f"{value} has more than 31 bits")
+    require(isinstance(value, float) or abs(value) < _LARGEST, f"{value} has more than 31 bits")
 
 
 def _check_use(case: Case, value: NumberValue, use: NumberUse) -> None:

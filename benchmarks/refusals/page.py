@@ -1,0 +1,91 @@
+"""The list of refusals in docs/coverage.md, from the tables and the saved counts."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.refusals.places import all_places
+from generators.program.portability import OBSTACLES
+from generators.reasons import Reason, Refuser
+
+ROOT = Path(__file__).resolve().parents[2]
+MEASURED = ROOT / "benchmarks/measured/refusals.json"
+PAGE = ROOT / "docs/coverage.md"
+BEGIN, END = "<!-- Made by `python -m benchmarks.refusals`. -->", "<!-- End of the list of refusals. -->"
+
+
+def read_measured() -> dict[str, Any]:
+    """The saved counts: by `before` or `after`, then by kind of program."""
+    found: dict[str, Any] = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.exists() else {}
+    return found
+
+
+def write_page() -> None:
+    """Replace the list in docs/coverage.md."""
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n{render(read_measured())}{END}{rest.partition(END)[2]}", encoding="utf-8")
+
+
+def render(measured: dict[str, Any]) -> str:
+    """The list as Markdown."""
+    counts = [measured.get(when, {}) for when in ("before", "after")]
+    lines = ["", *_tell_drawn(counts), "", *_list_reasons(counts), *_list_faults(), *_list_obstacles(counts)]
+    return "\n".join(lines) + "\n"
+
+
+def _tell_drawn(counts: list[dict[str, Any]]) -> Iterator[str]:
+    for when, one in zip(("before", "after"), counts, strict=True):
+        if one:
+            yield f"{when.capitalize()}: {one['modules']['drawn']} modules, {one['portable']['drawn']} portable cases."
+
+
+def _share(counts: dict[str, Any], kind: str, name: str) -> str:
+    """The share of programs in which a candidate was turned away."""
+    if not counts:
+        return ""
+    programs = counts[kind]["rows"].get(name, (0, 0))[1]
+    return f"{programs / counts[kind]['drawn']:.2%}" if programs else "0"
+
+
+def _shares(counts: Iterable[dict[str, Any]], name: str) -> str:
+    return " | ".join(_share(one, kind, name) for one in counts for kind in ("modules", "portable"))
+
+
+_SHARES = "modules before | portable before | modules after | portable after"
+
+
+def _list_reasons(counts: list[dict[str, Any]]) -> Iterator[str]:
+    places = Counter((reason, place.path.rpartition("/")[2]) for place in all_places() for reason in place.reasons)
+    for refuser in Refuser:
+        yield from (f"### {refuser.value.capitalize()}", "", f"| reason | turned away | source | in | {_SHARES} |")
+        yield "|---" * 8 + "|"
+        for reason in Reason:
+            if reason.why.refuser is not refuser:
+                continue
+            files = {file: number for (one, file), number in sorted(places.items(), key=str) if one is reason}
+            where = ", ".join(f"{file} {number}" for file, number in files.items())
+            where = where if len(files) < 5 else f"{len(files)} files, {sum(files.values())} places"
+            source = reason.why.source or "**none**"
+            yield f"| {reason.name} | {reason.why.words} | {source} | {where} | {_shares(counts, reason.name)} |"
+        yield ""
+
+
+def _list_faults() -> Iterator[str]:
+    yield from ("### Right programs that are lost", "", "| reason | lost |", "|---|---|")
+    for reason in Reason:
+        lost = reason.why.lost or ("" if reason.why.source else "all: no source says why")
+        if lost:
+            yield f"| {reason.name} | {lost} |"
+    yield ""
+
+
+def _list_obstacles(counts: list[dict[str, Any]]) -> Iterator[str]:
+    yield from ("### Compilers of inference programs", "", f"| obstacle | turned away because | {_SHARES} |")
+    yield "|---" * 6 + "|"
+    for name, row in OBSTACLES.items():
+        taken = f", unless the compiler declares `{row.ability}`" if row.ability else ""
+        yield f"| {name} | {row.words}{taken} | {_shares(counts, f'obstacle {name}')} |"
+    yield ""

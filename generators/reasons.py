@@ -35,6 +35,11 @@ class Reason(Enum):
     MALFORMED = Why(_FILE, "unknown names and words, numbers outside of their range", "the error tells the range")
     CONTRACT = Why(_FILE, "a contract that does not describe the attention", "a contract is no part of the program")
     RUN = Why(_FILE, "a region that is no run of operations, or computes nothing", "a function has consecutive lines")
+    SPELLING = Why(
+        _FILE,
+        "attributes that exclude each other, indices from the end or beyond it",
+        "another call, or an index from 0, says the same",
+    )
     UNLIKE_FIRST = Why(_FILE, "a gradient in the place of a value of another type", "a gradient has its input's type")
 
     TYPES = Why(_TORCH, "shapes, dtypes and attributes that an operation does not take", "torch's errors, listed below")

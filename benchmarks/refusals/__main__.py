@@ -1,16 +1,21 @@
 """Draw programs, count what turns candidates away, and write the list of refusals into docs/coverage.md.
 
-    python -m benchmarks.refusals [--cases 3000] [--seed 1] [--save before|after]
+    python -m benchmarks.refusals [--cases 3000] [--seed 1] [--save before|after] [--operations]
 
-Without `--save` it counts nothing: it writes the list with the saved counts.
+Without `--save` it counts nothing: it writes the list with the saved counts. `--operations` asks torch about calls that
+the rules of operations refuse.
 """
 
 import argparse
-import json
+
+import torch
 
 from benchmarks.refusals.draws import count_refusals
-from benchmarks.refusals.page import MEASURED, read_measured, write_page
+from benchmarks.refusals.operations import ask_torch
+from benchmarks.refusals.page import save, write_page
 from generators.sampling.sample import sample
+
+_CHUNKS = 6
 
 
 def main() -> int:
@@ -19,6 +24,7 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=3000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--save", choices=("before", "after"))
+    parser.add_argument("--operations", action="store_true")
     options = parser.parse_args()
     if options.save:
         drawn = {
@@ -26,8 +32,11 @@ def main() -> int:
             "portable": count_refusals(lambda index: sample(options.seed, index, abilities=()), options.cases // 3),
         }
         counted = {name: counts.as_data() for name, counts in drawn.items()}
-        measured = {**read_measured(), options.save: {"seed": options.seed, **counted}}
-        MEASURED.write_text(json.dumps(measured, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        save(**{options.save: {"seed": options.seed, **counted}})
+    if options.operations:
+        answers = ask_torch(_CHUNKS, options.seed).items()
+        asked = {place.key: one.as_data() for place, one in sorted(answers, key=lambda item: item[0].key)}
+        save(operations={"torch": torch.__version__, "places": asked})
     write_page()
     return 0
 

@@ -1,7 +1,8 @@
 """The list of refusals in docs/coverage.md, from the tables and the saved counts."""
 
 import json
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,21 @@ MEASURED = ROOT / "benchmarks/measured/refusals.json"
 PAGE = ROOT / "docs/coverage.md"
 BEGIN, END = "<!-- Made by `python -m benchmarks.refusals`. -->", "<!-- End of the list of refusals. -->"
 
+_SHOWN = 6
+"""How many operations of a rule are named."""
+_RULES = {place.path for place in all_places() if place.path.startswith("program/ops/")}
+
 
 def read_measured() -> dict[str, Any]:
     """The saved counts: by `before` or `after`, then by kind of program."""
     found: dict[str, Any] = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.exists() else {}
     return found
+
+
+def save(**measured: Any) -> None:
+    """Add to the saved counts, or replace what has these names."""
+    data = {**read_measured(), **measured}
+    MEASURED.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def write_page() -> None:
@@ -32,7 +43,8 @@ def write_page() -> None:
 def render(measured: dict[str, Any]) -> str:
     """The list as Markdown."""
     counts = [measured.get(when, {}) for when in ("before", "after")]
-    lines = ["", *_tell_drawn(counts), "", *_list_reasons(counts), *_list_faults(), *_list_obstacles(counts)]
+    lines = ["", *_tell_drawn(counts), "", *_list_reasons(counts), *_list_faults()]
+    lines += [*_list_narrow(measured.get("operations")), *_list_obstacles(counts)]
     return "\n".join(lines) + "\n"
 
 
@@ -80,6 +92,46 @@ def _list_faults() -> Iterator[str]:
         if lost:
             yield f"| {reason.name} | {lost} |"
     yield ""
+
+
+def _list_narrow(operations: dict[str, Any] | None) -> Iterator[str]:
+    """The rules of operations that refuse calls which torch takes."""
+    if operations is None:
+        return
+    known = {place.key: place for place in all_places() if Reason.TYPES in place.reasons and place.path in _RULES}
+    answers = {key: one for key, one in operations["places"].items() if key in known}
+    narrow = {key: one for key, one in answers.items() if one["taken"]}
+    yield from (
+        "### Rules of operations that are narrower than torch's",
+        "",
+        (
+            f"Of {len(known)} rules, {len(answers) - len(narrow)} refuse no drawn call that torch {operations['torch']} "
+            f"takes, {len(narrow)} do, and draws do not meet the others. All tensors have elements."
+        ),
+        "",
+        "| rule | operations | for example |",
+        "|---|---|---|",
+    )
+    for key, one in narrow.items():
+        kinds = [*one["taken"]]
+        names = ", ".join(kinds[:_SHOWN]) + (f" and {len(kinds) - _SHOWN} others" if len(kinds) > _SHOWN else "")
+        example = next(iter(one["taken"].values())).replace("|", "\\|")
+        yield f"| {known[key].path.rpartition('/')[2]}: {_plain(known[key].text)} | {names} | `{example}` |"
+    yield from ("", "Of calls with a single dtype, torch takes these, and the table of operations does not:", "")
+    of_dtype = defaultdict[str, list[str]](list)
+    for key, one in narrow.items():
+        if known[key].function == "infer" and known[key].path.endswith("spec.py"):
+            for kind, dtypes in one["dtypes"].items():
+                for dtype in dtypes:
+                    of_dtype[dtype].append(kind)
+    for dtype, kinds in sorted(of_dtype.items()):
+        yield f"- {dtype}: {', '.join(kinds)}"
+    yield ""
+
+
+def _plain(text: str) -> str:
+    """A message without the syntax of Python."""
+    return re.sub(r"\{[^}]*\}", "...", text.removeprefix("f")[1:-1]).replace("|", "\\|")
 
 
 def _list_obstacles(counts: list[dict[str, Any]]) -> Iterator[str]:

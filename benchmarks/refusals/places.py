@@ -23,6 +23,11 @@ class Place:
     text: str  # the message, as source
     reasons: tuple[Reason, ...]  # several where a table of the function tells it; empty where no reason is named
 
+    @property
+    def key(self) -> str:
+        """The same after changes of other lines."""
+        return f"{self.path} {self.function}: {self.text}"
+
 
 def list_places(source: str, path: str) -> Iterator[Place]:
     """The places of a file. Leaves out those that add words to a caught CaseError, and errors.py's own."""

@@ -3,6 +3,7 @@
 import pytest
 
 from benchmarks.refusals.draws import count_refusals
+from benchmarks.refusals.operations import ask_torch
 from benchmarks.refusals.page import PAGE, read_measured, render
 from benchmarks.refusals.places import all_places, list_places
 from generators.errors import CaseError, require
@@ -53,3 +54,10 @@ def test_an_error_tells_its_reason() -> None:
     with pytest.raises(CaseError) as caught:
         require(False, "no", Reason.LEAF)
     assert caught.value.row is Reason.LEAF
+
+
+@pytest.mark.samples
+def test_a_rule_of_operations_that_is_narrower_than_torchs_is_listed() -> None:
+    listed = {key for key, one in read_measured()["operations"]["places"].items() if one["taken"]}
+    found = {place.key for place, one in ask_torch(1).items() if one.taken}
+    assert found <= listed, "run `python -m benchmarks.refusals --operations`"

@@ -1,15 +1,16 @@
 """Draw programs, count what turns candidates away, and write the list of refusals into docs/coverage.md.
 
-    python -m benchmarks.refusals [--cases 3000] [--seed 1] [--save before|after] [--operations]
+    python -m benchmarks.refusals [--cases 3000] [--seed 1] [--save before|after] [--operations] [--programs 6]
 
 Without `--save` it counts nothing: it writes the list with the saved counts. `--operations` asks torch about calls that
-the rules of operations refuse.
+the rules of operations refuse. `--programs` judges up to so many drawn programs that a reason alone turns away.
 """
 
 import argparse
 
 import torch
 
+from benchmarks.refusals.attempts import try_refused
 from benchmarks.refusals.draws import count_refusals
 from benchmarks.refusals.operations import ask_torch
 from benchmarks.refusals.page import save, write_page
@@ -25,6 +26,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--save", choices=("before", "after"))
     parser.add_argument("--operations", action="store_true")
+    parser.add_argument("--programs", type=int)
     options = parser.parse_args()
     if options.save:
         drawn = {
@@ -37,6 +39,9 @@ def main() -> int:
         answers = ask_torch(_CHUNKS, options.seed).items()
         asked = {place.key: one.as_data() for place, one in sorted(answers, key=lambda item: item[0].key)}
         save(operations={"torch": torch.__version__, "places": asked})
+    if options.programs:
+        tried = try_refused(lambda index: sample(options.seed, index), options.cases, options.programs)
+        save(programs={"torch": torch.__version__, **{reason.name: one.as_data() for reason, one in tried.items()}})
     write_page()
     return 0
 

@@ -43,7 +43,7 @@ def write_page() -> None:
 def render(measured: dict[str, Any]) -> str:
     """The list as Markdown."""
     counts = [measured.get(when, {}) for when in ("before", "after")]
-    lines = ["", *_tell_drawn(counts), "", *_list_reasons(counts), *_list_faults()]
+    lines = ["", *_tell_drawn(counts), "", *_list_reasons(counts, measured.get("programs", {})), *_list_faults()]
     lines += [*_list_narrow(measured.get("operations")), *_list_obstacles(counts)]
     return "\n".join(lines) + "\n"
 
@@ -69,11 +69,15 @@ def _shares(counts: Iterable[dict[str, Any]], name: str) -> str:
 _SHARES = "modules before | portable before | modules after | portable after"
 
 
-def _list_reasons(counts: list[dict[str, Any]]) -> Iterator[str]:
+def _list_reasons(counts: list[dict[str, Any]], programs: dict[str, Any]) -> Iterator[str]:
     places = Counter((reason, place.path.rpartition("/")[2]) for place in all_places() for reason in place.reasons)
     for refuser in Refuser:
-        yield from (f"### {refuser.value.capitalize()}", "", f"| reason | turned away | source | in | {_SHARES} |")
-        yield "|---" * 8 + "|"
+        yield from (
+            f"### {refuser.value.capitalize()}",
+            "",
+            f"| reason | turned away | source | in | tried | {_SHARES} |",
+        )
+        yield "|---" * 9 + "|"
         for reason in Reason:
             if reason.why.refuser is not refuser:
                 continue
@@ -81,7 +85,10 @@ def _list_reasons(counts: list[dict[str, Any]]) -> Iterator[str]:
             where = ", ".join(f"{file} {number}" for file, number in files.items())
             where = where if len(files) < 5 else f"{len(files)} files, {sum(files.values())} places"
             source = reason.why.source or "**none**"
-            yield f"| {reason.name} | {reason.why.words} | {source} | {where} | {_shares(counts, reason.name)} |"
+            answers = programs.get(reason.name, {}).get("answers", {})
+            tried = ", ".join(f"{count} {answer}" for answer, count in sorted(answers.items()))
+            row = (reason.name, reason.why.words, source, where, tried, _shares(counts, reason.name))
+            yield f"| {' | '.join(row)} |"
         yield ""
 
 
@@ -105,8 +112,9 @@ def _list_narrow(operations: dict[str, Any] | None) -> Iterator[str]:
         "### Rules of operations that are narrower than torch's",
         "",
         (
-            f"Of {len(known)} rules, {len(answers) - len(narrow)} refuse no drawn call that torch {operations['torch']} "
-            f"takes, {len(narrow)} do, and draws do not meet the others. All tensors have elements."
+            f"Of {len(known)} rules, {len(answers) - len(narrow)} refuse only drawn calls that "
+            f"torch {operations['torch']} refuses too, {len(narrow)} also refuse some that it takes, and draws do not "
+            "meet the others. All tensors have elements."
         ),
         "",
         "| rule | operations | for example |",

@@ -179,7 +179,6 @@ class Reason(Enum):
         "a case returns the same numbers by view_as_real",
         "complex operands of map, vmap, scan, checkpoint and jvp",
     )
-    RETURNED_TWICE = Why(_OURS, "a value that is returned twice")
     ARGUMENTLESS = Why(_OURS, "a module without arguments", "the first argument tells the device")
     OPTIMIZERS = Why(_OURS, "two optimizers")
     EARLIER = Why(_OURS, "earlier cases of earlier cases", "a list of earlier cases tells them all")
@@ -187,14 +186,19 @@ class Reason(Enum):
     REGION_BESIDE = Why(
         _OURS, "a region beside autocast or checkpoint", lost="all kinds under autocast, which torch takes"
     )
-    REGION_DEPTH = Why(_OURS, "a region in a region in a region")
+    REGION_DEPTH = Why(_OURS, "a region in a region in a region", lost="all kinds that torch takes in one another")
     REGION_STATE = Why(_OURS, "layers and random operations in a custom operation", "it takes tensors, no module")
     REGION_SIZES = Why(_OURS, "varying sizes in a custom operation", "its text has numbers", "sizes of its arguments")
     REGION_EMPTY = Why(_OURS, "cond and jvp of empty values", lost="both, which eager and aot_eager take")
     OVERWRITTEN = Why(
         _OURS, "an in-place form on a value with another use", "such writes are operations of their own, as add_"
     )
-    BUFFER_CAST = Why(_OURS, "a cast of a buffer that the case writes into")
+    BUFFER_CAST = Why(
+        _OURS,
+        "a cast of a buffer that the case writes into",
+        "the reference computes in float64, and writes of other dtypes than the buffer's raise",
+        "writes that convert, as copy_ and add_",
+    )
     REDRAWN = Why(_OURS, "a dropout that a change of mode would switch on", "its mask is not the reference's")
 
     NOTHING = Why(_DRAW, "no value to start from, or no arguments that fit", "the draw ends, no program is lost")

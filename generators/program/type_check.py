@@ -225,9 +225,6 @@ def check(case: Case) -> dict[str, TensorType]:
         for name in case.returns:
             require(name in types, f"returns: {name!r} is not defined")
             require(types[name].dtype != COMPLEX, f"returns: {name!r} is complex", Reason.COMPLEX)
-        require(
-            len(set(case.returns)) == len(case.returns), "returns: a value is returned twice", Reason.RETURNED_TWICE
-        )
     check_memory(case, types)
     check_regions(case, types, infer)
     check_calls(case)

@@ -58,7 +58,12 @@ class Reason(Enum):
         _TORCH,
         "a write into elements that share memory",
         '"more than one element of the written-to tensor refers to a single memory location"',
-        "fill_, zero_ and writes of equal numbers, which eager takes",
+        "masked writes and copies of equal numbers, which eager takes",
+    )
+    ONE_OF_VIEWS = Why(
+        _TORCH,
+        "a write into one of several views of a call, in training",
+        '"Such functions do not allow the output views to be modified inplace"',
     )
     OVERLAP = Why(
         _TORCH,
@@ -184,9 +189,17 @@ class Reason(Enum):
     EARLIER = Why(_OURS, "earlier cases of earlier cases", "a list of earlier cases tells them all")
     VARIES = Why(_OURS, "other sizes of what a parameter shares", "parameters keep their sizes")
     REGION_BESIDE = Why(
-        _OURS, "a region beside autocast or checkpoint", lost="all kinds under autocast, which torch takes"
+        _OURS,
+        "a region beside contracts or checkpoint, a custom operation that trains under autocast",
+        "gradients reach a custom operation outside of autocast, where it computes again",
+        "all kinds of regions in a checkpointed case that eager takes",
     )
-    REGION_DEPTH = Why(_OURS, "a region in a region in a region", lost="all kinds that torch takes in one another")
+    NUMBERS = Why(
+        _OURS,
+        "a varying number in a region or an active dropout, or of which the text has no place",
+        "numbers are arguments of forward, which its own lines read",
+        "regions whose functions take numbers",
+    )
     REGION_STATE = Why(_OURS, "layers and random operations in a custom operation", "it takes tensors, no module")
     REGION_SIZES = Why(_OURS, "varying sizes in a custom operation", "its text has numbers", "sizes of its arguments")
     REGION_EMPTY = Why(_OURS, "cond and jvp of empty values", lost="both, which eager and aot_eager take")
@@ -213,6 +226,7 @@ DEFAULTS: Mapping[str, Reason] = {
     "program/ops/": Reason.TYPES,
     "program/contracts.py": Reason.CONTRACT,
     "program/given.py": Reason.MALFORMED,
+    "program/numbers.py": Reason.MALFORMED,
     "program/settings.py": Reason.MALFORMED,
     "program/sizes.py": Reason.MALFORMED,
     "program/type_check.py": Reason.MALFORMED,

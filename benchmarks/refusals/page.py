@@ -43,8 +43,15 @@ def write_page() -> None:
 def render(measured: dict[str, Any]) -> str:
     """The list as Markdown."""
     counts = [measured.get(when, {}) for when in ("before", "after")]
-    lines = ["", *_tell_drawn(counts), "", *_list_reasons(counts, measured.get("programs", {})), *_list_faults()]
-    lines += [*_list_narrow(measured.get("operations")), *_list_obstacles(counts)]
+    lines = [
+        "",
+        *_tell_drawn(counts),
+        "",
+        *_list_lifted(measured),
+        *_list_reasons(counts, measured.get("programs", {})),
+        *_list_faults(),
+    ]
+    lines += [*_list_narrow(measured), *_list_obstacles(counts)]
     return "\n".join(lines) + "\n"
 
 
@@ -52,6 +59,15 @@ def _tell_drawn(counts: list[dict[str, Any]]) -> Iterator[str]:
     for when, one in zip(("before", "after"), counts, strict=True):
         if one:
             yield f"{when.capitalize()}: {one['modules']['drawn']} modules, {one['portable']['drawn']} portable cases."
+
+
+def _list_lifted(measured: dict[str, Any]) -> Iterator[str]:
+    """The reasons of before that are no more."""
+    before = measured.get("before", {"modules": {"rows": {}}})
+    gone = {*before["modules"]["rows"], *measured.get("programs", {})} - {*Reason.__members__, "torch"}
+    shares = [f"{name} ({_share(before, 'modules', name)} of modules)" for name in sorted(gone)]
+    if shares:
+        yield from (f"Lifted since: {', '.join(shares)}.", "")
 
 
 def _share(counts: dict[str, Any], kind: str, name: str) -> str:
@@ -101,8 +117,9 @@ def _list_faults() -> Iterator[str]:
     yield ""
 
 
-def _list_narrow(operations: dict[str, Any] | None) -> Iterator[str]:
+def _list_narrow(measured: dict[str, Any]) -> Iterator[str]:
     """The rules of operations that refuse calls which torch takes."""
+    operations, before = measured.get("operations"), measured.get("operations_before")
     if operations is None:
         return
     known = {place.key: place for place in all_places() if Reason.TYPES in place.reasons and place.path in _RULES}
@@ -115,6 +132,7 @@ def _list_narrow(operations: dict[str, Any] | None) -> Iterator[str]:
             f"Of {len(known)} rules, {len(answers) - len(narrow)} refuse only drawn calls that "
             f"torch {operations['torch']} refuses too, {len(narrow)} also refuse some that it takes, and draws do not "
             "meet the others. All tensors have elements."
+            + (f" Before: {before['narrow']} of {before['rules']} rules." if before else "")
         ),
         "",
         "| rule | operations | for example |",

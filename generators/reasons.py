@@ -82,6 +82,7 @@ class Reason(Enum):
         _TORCH,
         "a hook that does not fit the module",
         '"cannot register a hook on a tensor that doesn\'t require gradient"; backward hooks refuse writes',
+        "backward hooks beside integers and writes that they take",
     )
     UNBACKED = Why(_TORCH, "an unbacked size of 0 or 1", "documentation of mark_unbacked: taken for 2 or more")
     SCATTERED_GRADIENT = Why(
@@ -212,7 +213,12 @@ class Reason(Enum):
         "the reference computes in float64, and writes of other dtypes than the buffer's raise",
         "writes that convert, as copy_ and add_",
     )
-    REDRAWN = Why(_OURS, "a dropout that a change of mode would switch on", "its mask is not the reference's")
+    REDRAWN = Why(
+        _OURS,
+        "a dropout that a change of mode would switch on",
+        "its mask is not the reference's",
+        "a dropout of probability 0 or 1, and what no result shows",
+    )
 
     NOTHING = Why(_DRAW, "no value to start from, or no arguments that fit", "the draw ends, no program is lost")
     UNREAD = Why(_DRAW, "an operation whose result nothing reads", "pruning removes it")

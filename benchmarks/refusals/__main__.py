@@ -1,16 +1,21 @@
 """Draw programs, count what turns candidates away, and write the list of refusals into docs/coverage.md.
 
-    python -m benchmarks.refusals [--cases 3000] [--seed 1] [--save before|after] [--operations] [--programs 6]
+    python -m benchmarks.refusals [--cases 3000] [--seed 1] [--save before|after] [--operations]
+        [--programs 6] [--judged 100]
 
-Without `--save` it counts nothing: it writes the list with the saved counts. `--operations` asks torch about calls that
-the rules of operations refuse. `--programs` judges up to so many drawn programs that a reason alone turns away.
+It writes the list with the saved counts, of which options make new ones:
+
+--save          what turns candidates away while programs are drawn
+--operations    what torch says of calls that the rules of operations refuse
+--programs      what torch says of up to so many drawn programs that a reason alone turns away
+--judged        what workers, and the subjects passes, passes_random and aot_eager, turn away of so many programs
 """
 
 import argparse
 
 import torch
 
-from benchmarks.refusals.attempts import try_refused
+from benchmarks.refusals.attempts import count_not_judged, try_refused
 from benchmarks.refusals.draws import count_refusals
 from benchmarks.refusals.operations import ask_torch
 from benchmarks.refusals.page import save, write_page
@@ -27,6 +32,7 @@ def main() -> int:
     parser.add_argument("--save", choices=("before", "after"))
     parser.add_argument("--operations", action="store_true")
     parser.add_argument("--programs", type=int)
+    parser.add_argument("--judged", type=int)
     options = parser.parse_args()
     if options.save:
         drawn = {
@@ -42,6 +48,8 @@ def main() -> int:
     if options.programs:
         tried = try_refused(lambda index: sample(options.seed, index), options.cases, options.programs)
         save(programs={"torch": torch.__version__, **{reason.name: one.as_data() for reason, one in tried.items()}})
+    if options.judged:
+        save(judged=count_not_judged(lambda index: sample(options.seed, index), options.judged))
     write_page()
     return 0
 

@@ -11,6 +11,7 @@ from unittest import mock
 from fuzz.ask.evaluator import Evaluator, open_evaluator
 from fuzz.ask.question import Question
 from fuzz.ask.worker_config import WorkerConfig
+from fuzz.protocol.failures import NotTaken
 from fuzz.protocol.render import describe
 from generators import errors
 from generators.errors import CaseError
@@ -21,6 +22,7 @@ from generators.sampling import builder
 
 _TRIED = (Refuser.TORCH, Refuser.OPEN, Refuser.OURS)
 _SUBJECT = "aot_eager"
+_SUBJECTS = ("passes", "passes_random", "aot_eager")
 
 
 @dataclass
@@ -46,6 +48,18 @@ def try_refused(draw: Callable[[int], object], number: int, most: int) -> Mappin
                 attempts[reason].texts[text[:200]] += bool(text)
                 print(f"{reason.name}: {answer} {text[:160]}", file=sys.stderr, flush=True)
     return attempts
+
+
+def count_not_judged(draw: Callable[[int], Case], number: int) -> dict[str, Any]:
+    """How many of this many drawn programs a worker turns away, by the stage, and a subject, by its `Refusal`."""
+    rows = Counter[str]()
+    with open_evaluator(WorkerConfig(memory_mib=8192), own_cache=False, repeat=1) as evaluator:
+        for index in range(number):
+            result = evaluator.ask(Question(draw(index), _SUBJECTS))
+            rows.update([f"worker {result.stage}"] if result.rejected is not None else ())
+            taken = (one.failure for one in result.results)
+            rows.update({failure.why.value for failure in taken if isinstance(failure, NotTaken)})
+    return {"drawn": number, "rows": dict(rows)}
 
 
 def _judge(evaluator: Evaluator, case: Case) -> tuple[str, str]:

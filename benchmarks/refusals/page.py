@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.refusals.places import all_places
+from fuzz.protocol import EAGER, REFERENCE
+from fuzz.protocol.failures import Refusal
 from generators.program.portability import OBSTACLES
 from generators.reasons import Reason, Refuser
 
@@ -43,15 +45,9 @@ def write_page() -> None:
 def render(measured: dict[str, Any]) -> str:
     """The list as Markdown."""
     counts = [measured.get(when, {}) for when in ("before", "after")]
-    lines = [
-        "",
-        *_tell_drawn(counts),
-        "",
-        *_list_lifted(measured),
-        *_list_reasons(counts, measured.get("programs", {})),
-        *_list_faults(),
-    ]
-    lines += [*_list_narrow(measured), *_list_obstacles(counts)]
+    lines = ["", *_tell_drawn(counts), "", *_list_lifted(measured)]
+    lines += [*_list_reasons(counts, measured.get("programs", {})), *_list_faults(), *_list_narrow(measured)]
+    lines += [*_list_obstacles(counts), *_list_not_judged(measured.get("judged", {"drawn": 0, "rows": {}}))]
     return "\n".join(lines) + "\n"
 
 
@@ -166,4 +162,18 @@ def _list_obstacles(counts: list[dict[str, Any]]) -> Iterator[str]:
     for name, row in OBSTACLES.items():
         taken = f", unless the compiler declares `{row.ability}`" if row.ability else ""
         yield f"| {name} | {row.words}{taken} | {_shares(counts, f'obstacle {name}')} |"
+    yield ""
+
+
+def _list_not_judged(judged: dict[str, Any]) -> Iterator[str]:
+    """What workers and subjects turn away."""
+    words = {f"worker {EAGER}": "eager raises", f"worker {REFERENCE}": "the float64 reference or the noise raises"}
+    words |= {one.value: one.label or "the subject's own words" for one in Refusal}
+    yield from ("### Workers and subjects", "")
+    if not judged["drawn"]:
+        yield from ("Not counted yet (`--judged`).", "")
+    yield from (f"| by | because | of {judged['drawn']} modules |", "|---|---|---|")
+    for name, text in words.items():
+        count = judged["rows"].get(name, 0) if judged["drawn"] else ""
+        yield f"| {name.replace('_', ' ')} | {text} | {count} |"
     yield ""

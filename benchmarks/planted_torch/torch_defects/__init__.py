@@ -2,7 +2,7 @@
 
 import functools
 
-from . import calls, codegen, graphs, sharding
+from . import calls, codegen, graphs, rules, sharding
 from .attention import OPERATIONS, RELUS, REPLACEMENTS, Change
 from .compilers import COMPILER_DEFECTS
 from .structures import STRUCTURES
@@ -10,6 +10,7 @@ from .structures import STRUCTURES
 __all__ = ("COMPILER_DEFECTS", "FUNCTIONS", "OF_MEMORY", "OPERATIONS", "RELUS", "REPLACEMENTS", "STRUCTURES", "Change")
 
 _LOWERINGS = ("torch._inductor.lowering", "lowerings")
+_RULE = ("torch._functorch.autograd_function", "AutogradFunctionApply.__call__")
 _SIZES = ("torch._dynamo.guards", "convert_to_concrete_values")
 _WRAPPER = ("torch._functorch._aot_autograd.runtime_wrappers", "RuntimeWrapper.post_compile")
 _POST_GRAD, _PRE_GRAD = (("torch._inductor.compile_fx", f"_recursive_{when}_grad_passes") for when in ("post", "pre"))
@@ -92,6 +93,8 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
         sharding.forget_offset,
     ),
     "partial_kept": ("torch.distributed.tensor.placement_types", "Partial._reduce_value", sharding.keep_partial),
+    "clip_forgotten": (*_RULE, rules.forget_clips),
+    "slots_swapped": (*_RULE, rules.swap_slots),
     "buffer_stale": ("torch._inductor.codegen.cpp", "CppKernelProxy.codegen_nodes", codegen.read_stale),
 }
 

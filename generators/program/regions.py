@@ -45,6 +45,16 @@ _UNCAPTURED = frozenset({"compile_region", "functionalize"})
 _NOT_TRANSFORMED = frozenset({"custom_op", "cond", "map", "map_uncaptured", "scan", "while_loop", "checkpoint"})
 
 REGIONS: dict[str, RegionKind] = {
+    "autograd_function": RegionKind(
+        "an autograd.Function with a rule of its own",
+        is_custom=True,
+        is_transform=True,
+        single=True,
+        like_first=True,
+        in_training=8.0,
+        options=FUNCTION_OPTIONS,
+        refuses=frozenset({"compile_region"}),
+    ),
     "custom_op": RegionKind("a custom operation", 4.0, is_custom=True, writes=True),
     "cond": RegionKind("a branch of torch.cond", 2.0, floats_only=True, nonempty=True, apart=True, refuses=_UNCAPTURED),
     "map": RegionKind("the body of a map over rows", loops=True, apart=True, captures=True, refuses=_UNCAPTURED),
@@ -74,19 +84,10 @@ REGIONS: dict[str, RegionKind] = {
         single=True,
         refuses=_NOT_TRANSFORMED - {"custom_op"},
     ),
-    "autograd_function": RegionKind(
-        "an autograd.Function with a rule of its own",
-        is_custom=True,
-        is_transform=True,
-        single=True,
-        like_first=True,
-        in_training=8.0,
-        options=FUNCTION_OPTIONS,
-        refuses=frozenset({"compile_region"}),
-    ),
     # torch 2.13.0 and 2.15.0: "NYI: Functionalize rule for custom_function_call"; twice, an internal assertion.
     "functionalize": RegionKind(
         "a function under torch.func.functionalize",
+        0.3,
         writes=True,
         options=("", "views"),
         refuses=frozenset({"functionalize", "autograd_function"}),
@@ -97,7 +98,7 @@ REGIONS: dict[str, RegionKind] = {
         "the body of a map, where Dynamo captures no scalars", 0.05, loops=True, apart=True, refuses=_UNCAPTURED
     ),
 }
-"""By name."""
+"""By name, in the order in which attribution looks for the region at fault."""
 FUNCTION = "autograd_function"
 GRADIENT = "grad"
 """The simplest kind whose result is a gradient."""

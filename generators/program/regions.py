@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from generators.errors import add_place, require
 from generators.program.autograd_functions import FUNCTION_OPTIONS, is_transformable
-from generators.program.case import Case, Input, Op, Region, TensorType
+from generators.program.case import AUTOCAST, Case, Input, Op, Region, TensorType
 from generators.program.changes import is_layer
 from generators.program.ops import OPS, find_probability
 from generators.program.references import list_dims
@@ -16,7 +16,7 @@ from generators.program.sizes import Size
 from generators.program.values import COMPLEX, category
 from generators.program.writes import find_owners, find_target, is_in_place
 
-Infer = Callable[[Op, Mapping[str, TensorType], Mapping[str, int]], TensorType]
+Infer = Callable[[Op, Mapping[str, TensorType], Mapping[str, int], str | None], TensorType]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,7 @@ class RegionKind:
     in_training: float = 1.0  # how often it is drawn in training, relative to inference
     apart: bool = False  # torch refuses arguments that share memory, and says so
     captures: bool = False  # Dynamo captures scalars, without which torch can't compile the loop
+    is_block: bool = False  # a `with` block in both texts, and no function
     options: tuple[str, ...] = ("",)  # the variants of the kind, simplest first
     refuses: frozenset[str] = frozenset()  # the kinds of regions that torch does not take in such a region
 
@@ -43,6 +44,10 @@ class RegionKind:
 _UNCAPTURED = frozenset({"compile_region", "functionalize"})
 """Dynamo captures none of these within control flow, which eager compiles. torch.compile alone calls the first."""
 _NOT_TRANSFORMED = frozenset({"custom_op", "cond", "map", "map_uncaptured", "scan", "while_loop", "checkpoint"})
+
+SHARED = ("closure", "layer", "layer_in_layer")
+"""Options of a `compile_region`. Regions that are alike have one function or class, and a number in which they differ:
+functions that one function makes; layers of one class; layers of one class, each in a layer that is a region too."""
 
 REGIONS: dict[str, RegionKind] = {
     "autograd_function": RegionKind(
@@ -92,8 +97,11 @@ REGIONS: dict[str, RegionKind] = {
         options=("", "views"),
         refuses=frozenset({"functionalize", "autograd_function"}),
     ),
-    "compile_region": RegionKind("a nested_compile_region", apart=True, refuses=_UNCAPTURED),
+    "compile_region": RegionKind(
+        "a nested_compile_region", 2.0, apart=True, options=("", *SHARED), refuses=frozenset({"functionalize"})
+    ),
     "checkpoint": RegionKind("a checkpointed function", 0.5),
+    "autocast": RegionKind("an autocast", 2.0, is_block=True, options=("off", *AUTOCAST)),
     "map_uncaptured": RegionKind(
         "the body of a map, where Dynamo captures no scalars", 0.05, loops=True, apart=True, refuses=_UNCAPTURED
     ),
@@ -109,6 +117,49 @@ _ONCE = frozenset({"sdpa", "multihead_attention", "transformer_encoder_layer"})
 
 def ops_of(case: Case, region: Region) -> list[Op]:
     return [op for op in case.ops if op.name in region.ops]
+
+
+def list_autocasts(case: Case) -> dict[str, str | None]:
+    """The dtype of the autocast around each operation, by name: of the innermost; None where it is off."""
+    casts = {op.name: case.autocast for op in case.ops}
+    for region in case.regions:
+        if region.kind == "autocast":
+            dtype = region.option if region.option in AUTOCAST else None
+            casts.update((name, dtype) for name in region.ops)
+    return casts
+
+
+def stands_outside(region: Region) -> bool:
+    """Whether the function is outside of the module, so that all that it reads are arguments."""
+    return REGIONS[region.kind].is_custom or region.option in SHARED
+
+
+def list_alike(case: Case, region: Region, types: Mapping[str, TensorType]) -> list[Region]:
+    """The regions that share the function or class of a region, itself among them, in their order in the case."""
+
+    def describe(one: Region) -> object:
+        arguments, results = list_operands(case, one), list_results(case, one)
+        places = {name: place for place, name in enumerate((*arguments, *one.ops))}
+        loops = [other.over for other in list_around(case.regions, one) if other.over]
+        ops = ops_of(case, one)
+        wires = [[places[find_target(case, arg)] for arg in op.args] for op in ops]
+        given, shapes = [types[name] for name in arguments], [types[name].shape for name in one.ops]
+        written = [OPS[op.kind].writes for op in ops]
+        return one.option, loops, given, shapes, written, wires, [places[name] for name in results]
+
+    if region.option not in SHARED or _list_within(case.regions, region):
+        return [region]
+    alone = [one for one in case.regions if one.option in SHARED and not _list_within(case.regions, one)]
+    return [one for one in alone if one == region or describe(one) == describe(region)]
+
+
+def list_around(regions: Sequence[Region], region: Region) -> list[Region]:
+    """The regions that contain a region: they come before it."""
+    return [other for other in regions[: regions.index(region)] if {*region.ops} <= {*other.ops}]
+
+
+def _list_within(regions: Sequence[Region], region: Region) -> list[Region]:
+    return [other for other in regions[regions.index(region) + 1 :] if {*other.ops} <= {*region.ops}]
 
 
 def list_operands(case: Case, region: Region) -> list[str]:
@@ -128,7 +179,7 @@ def list_arguments(case: Case, region: Region, types: Mapping[str, TensorType]) 
     """The operands that are arguments of the region's function, which reads all others as they are."""
     row, operands = REGIONS[region.kind], list_operands(case, region)
     parameters = {item.name for item in case.inputs if item.parameter}
-    if row.is_custom:
+    if stands_outside(region):
         return operands
     if row.loops:
         return [name for name in operands if types[name].shape[:1] == (Size.of(region.over),)]
@@ -148,8 +199,8 @@ def check_regions(case: Case, types: Mapping[str, TensorType], infer: Infer) -> 
     places = {op.name: place for place, op in enumerate(case.ops)}
     named = [name for region in case.regions for name in region.ops]
     with add_place("regions"):
-        plain = not (case.contracts or case.autocast or case.checkpoint)
-        require(not named or plain, "regions are not allowed beside contracts, autocast and checkpoint")
+        plain = not (case.contracts or case.checkpoint)
+        require(not named or plain, "regions are not allowed beside contracts and checkpoint")
         require(not (case.checkpoint and list_indirect(case)), "a scan is not allowed beside checkpoint")
         for at, region in enumerate(case.regions):
             require(region.kind in REGIONS, f"kind is {region.kind!r}, expected one of {', '.join(REGIONS)}")
@@ -172,11 +223,12 @@ def _check_around(others: Sequence[Region], region: Region) -> None:
     """Raises CaseError unless a region is apart from all others, or within a region that takes it."""
     around = [other for other in others if not set(other.ops).isdisjoint(region.ops)]
     require(all(set(other.ops).issuperset(region.ops) for other in around), "two regions overlap")
-    require(len(around) < 2, "a region within a region has no regions")
     for row in (REGIONS[other.kind] for other in around):
         require(
             row is not REGIONS["custom_op"] and region.kind not in row.refuses, f"{row.effect} takes no {region.kind}"
         )
+    reads_module = region.option in SHARED and any(map(stands_outside, around))
+    require(not reads_module, f"{region.option} is an attribute of the module, which a function outside does not read")
     if region.kind == FUNCTION:
         for other in around:
             require(is_transformable(region.option, other.kind), f"{other.kind} takes no {region.option}")
@@ -184,6 +236,8 @@ def _check_around(others: Sequence[Region], region: Region) -> None:
 
 def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -> None:
     """Raises CaseError unless the kind takes these operations, arguments and results."""
+    if REGIONS[region.kind].is_block:
+        return
     _check_operations(case, region)
     row, name, written = REGIONS[region.kind], region.kind, list_written_operands(case, region)
     results, arguments = list_results(case, region), list_arguments(case, region, types)
@@ -203,7 +257,7 @@ def _check_operations(case: Case, region: Region) -> None:
         inside = not is_in_place(op) or op.args[0] in region.ops
         require(inside, f"{name} overwrites an operand in {op.name!r}")
         reads_module = OPS[op.kind].random or is_layer(op)
-        require(not (reads_module and row.is_custom), f"{row.effect} takes no {op.kind}")
+        require(not (reads_module and stands_outside(region)), f"{row.effect} takes no {op.kind}")
         scans = op.attr("form") == "scan" and (row.is_custom or row.is_transform)
         require(not scans, f"{name} takes no scan")
 
@@ -232,7 +286,10 @@ def _check_types(
         same = types[first].sizes(case.sizes) == types[result].sizes(case.sizes)
         same = same and types[first].dtype == types[result].dtype
         require(same, f"{name}: {first!r} and {result!r} have different types")
-    named = row.is_custom and case.varies and list_dims(tuple(ops_of(case, region)))
+    # Gradients reach it outside of autocast, where it computes again to differentiate.
+    cast = any(list_autocasts(case)[op] for op in region.ops)
+    require(not (name == "custom_op" and case.may_train and cast), "under autocast a custom operation does not train")
+    named = stands_outside(region) and case.varies and list_dims(tuple(ops_of(case, region)))
     require(not named, f"{row.effect} has constant sizes")
 
 
@@ -243,9 +300,9 @@ def _check_loop(case: Case, region: Region, types: Mapping[str, TensorType], inf
         shape = types[operand].shape
         rest = shape[1:] if shape[:1] == (Size.of(over),) else shape
         require(not any(over in size.names() for size in rest), f"{name} can't slice {operand!r} along {over}")
-    single, inner = {**case.sizes, over: 1}, dict(types)
+    single, inner, casts = {**case.sizes, over: 1}, dict(types), list_autocasts(case)
     for op in ops_of(case, region):
-        inner[op.name] = infer(op, inner, single)
+        inner[op.name] = infer(op, inner, single, casts[op.name])
     for result in list_results(case, region):
         outer, row = types[result].sizes(case.sizes), inner[result].sizes(single)
         fits = types[result].shape[:1] == (Size.of(over),) and row == (1, *outer[1:])
@@ -255,7 +312,7 @@ def _check_loop(case: Case, region: Region, types: Mapping[str, TensorType], inf
 def list_indirect(case: Case) -> list[str]:
     """The kinds of regions, in the order of `REGIONS`, and the forms of operations that a Python call or loop can
     replace."""
-    kinds = {region.kind for region in case.regions}
+    kinds = {region.kind for region in case.regions if not REGIONS[region.kind].is_block}
     forms = (form for op in case.ops if OPS[op.kind].plain and isinstance(form := op.attr("form"), str))
     return [*(kind for kind in REGIONS if kind in kinds), *dict.fromkeys(forms)]
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 from functools import partial
 
 from generators.program.case import Case, Region
-from generators.program.regions import REGIONS
+from generators.program.regions import REGIONS, SHARED
 from generators.sampling.builder import draw_valid
 from generators.sampling.choices import Choices
+from generators.sampling.layers import repeat_region
 
 _COUNTS = {1: 5.0, 2: 2.0, 3: 1.0}
 _LENGTHS = {1: 3.0, 2: 3.0, 3: 2.0, 5: 2.0, 8: 2.0, 13: 1.0}
@@ -25,7 +26,7 @@ _AROUND_SHARE = 0.3
 
 def add_regions(case: Case, c: Choices, kinds: Collection[str] = REGIONS) -> Case:
     """The case with one to three regions of these kinds, each if a few tries find operations that its kind takes."""
-    if case.autocast or case.checkpoint:
+    if case.checkpoint:
         return case
     base = replace(case, contracts=())
     weights = {name: REGIONS[name].weight * (REGIONS[name].in_training if case.training else 1.0) for name in kinds}
@@ -42,7 +43,8 @@ def _add_region(case: Case, c: Choices, kind: str) -> Case:
     over = c.pick(names) if names and REGIONS[kind].loops else ""
     region = Region(kind, tuple(within[start : start + length]), over, c.pick(REGIONS[kind].options))
     outer = [_wrap(region, c, names)] if not around and kind in _AROUND and c.chance(_AROUND_SHARE) else []
-    return replace(case, regions=(*case.regions, *outer, region))
+    drawn = replace(case, regions=(*case.regions, *outer, region))
+    return repeat_region(drawn, region, c) if region.option in SHARED else drawn
 
 
 def _wrap(region: Region, c: Choices, names: Sequence[str]) -> Region:

@@ -154,6 +154,67 @@ def test_a_part_of_an_axis_may_be_written_from_another_part(index: int, message:
         check(case)
 
 
+def written_through(view: Op, kind: str = "fill_", mode: str = "inference") -> Case:
+    """A write through a view of the clone `own`, which is returned."""
+    attrs = {"value": 2.0} if kind == "fill_" else {"other": 2.0} if kind == "add_" else {}
+    write = make_op("written", kind, ["view"] * 2 if kind == "copy_" else ["view"], attrs)
+    return replace(STATE, ops=(STATE.ops[0], view, write), mode=mode, returns=("own",))
+
+
+def view_of_own(kind: str, **attrs: Any) -> Op:
+    return make_op("view", kind, ["own"], attrs)
+
+
+EXPANDED = view_of_own("expand", sizes=(Size.of(2), *STATE.inputs[0].shape))
+
+
+@pytest.mark.parametrize(
+    ("view", "kind"),
+    [
+        (EXPANDED, "fill_"),
+        (EXPANDED, "zero_"),
+        (view_of_own("unfold", dim=1, size="1", step=2), "add_"),
+        (view_of_own("chunk", dim=1, chunks=1), "add_"),
+        (view_of_own("unbind", dim=1), "fill_"),
+        (view_of_own("diagonal"), "add_"),
+        (view_of_own("transpose"), "copy_"),
+    ],
+    ids=lambda part: part if isinstance(part, str) else part.kind,
+)
+def test_eager_writes_through_odd_views(view: Op, kind: str) -> None:
+    case = written_through(view, kind)
+    check(case)
+    (found,), _ = run_module(case)
+    (before,), _ = run_module(replace(case, ops=case.ops[:1]))
+    assert torch.equal(found, before) == (kind == "copy_")
+    assert loads(dumps(case)) == case
+
+
+@pytest.mark.parametrize(
+    ("view", "kind", "mode", "message"),
+    [
+        (EXPANDED, "add_", "inference", "several elements have one place"),
+        (view_of_own("unfold", dim=1, size="2"), "fill_", "inference", "several elements have one place"),
+        (view_of_own("unbind", dim=1), "fill_", "training", "one of several views"),
+    ],
+)
+def test_writes_that_torch_refuses_are_refused(view: Op, kind: str, mode: str, message: str) -> None:
+    with pytest.raises(CaseError, match=message):
+        check(written_through(view, kind, mode))
+
+
+def test_slices_of_one_tensor_may_be_read_and_written_where_they_are_apart() -> None:
+    slices = (
+        view_of_own("narrow", dim=1, stop="1"),
+        make_op("read", "narrow", ["own"], {"dim": 1, "start": 1, "stop": 2}),
+    )
+    write = make_op("written", "copy_", ["view", "read"], {})
+    check(replace(STATE, ops=(STATE.ops[0], *slices, write), returns=("own",)))
+    overlapping = make_op("read", "narrow", ["own"], {"dim": 1, "stop": Size.of(1)})
+    with pytest.raises(CaseError, match="of which it also reads"):
+        check(replace(STATE, ops=(STATE.ops[0], slices[0], overlapping, write), returns=("own",)))
+
+
 def test_pruning_keeps_the_writes_that_something_sees() -> None:
     writes = (
         make_op("unseen", "neg", ["q"], {}),

@@ -244,6 +244,11 @@ def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -
     require(not written or (row.writes and not case.may_train), f"{name} does not write into {written[:1]}")
     require(bool(results or written), f"{name} has no result")
     require(bool(arguments), f"{name} has no argument")
+    # torch.func.functionalize wraps its arguments alone, each by itself.
+    owners = find_owners(case)
+    is_apart = len({owners[value] for value in written}) == len(written)
+    wrapped = row.is_custom or (is_apart and {*arguments}.issuperset(written))
+    require(wrapped, f"{name} does not write into {written[:1]}, which is no argument of its own")
     require(not row.single or len(results) == 1, f"{name} has a single result")
     _check_memory(case, region, arguments, results, types)
     _check_types(case, region, arguments, results, types)

@@ -51,6 +51,16 @@ SHARED = ("closure", "layer", "layer_in_layer")
 functions that one function makes; layers of one class; layers of one class, each in a layer that is a region too."""
 
 REGIONS: dict[str, RegionKind] = {
+    "autograd_function": RegionKind(
+        "an autograd.Function with a rule of its own",
+        is_custom=True,
+        is_transform=True,
+        single=True,
+        like_first=True,
+        in_training=8.0,
+        options=FUNCTION_OPTIONS,
+        refuses=frozenset({"compile_region"}),
+    ),
     "custom_op": RegionKind("a custom operation", 4.0, is_custom=True, writes=True),
     "cond": RegionKind("a branch of torch.cond", 2.0, floats_only=True, nonempty=True, apart=True, refuses=_UNCAPTURED),
     "map": RegionKind("the body of a map over rows", loops=True, apart=True, captures=True, refuses=_UNCAPTURED),
@@ -80,19 +90,10 @@ REGIONS: dict[str, RegionKind] = {
         single=True,
         refuses=_NOT_TRANSFORMED - {"custom_op"},
     ),
-    "autograd_function": RegionKind(
-        "an autograd.Function with a rule of its own",
-        is_custom=True,
-        is_transform=True,
-        single=True,
-        like_first=True,
-        in_training=8.0,
-        options=FUNCTION_OPTIONS,
-        refuses=frozenset({"compile_region"}),
-    ),
     # torch 2.13.0 and 2.15.0: "NYI: Functionalize rule for custom_function_call"; twice, an internal assertion.
     "functionalize": RegionKind(
         "a function under torch.func.functionalize",
+        0.3,
         writes=True,
         options=("", "views"),
         refuses=frozenset({"functionalize", "autograd_function"}),
@@ -106,7 +107,7 @@ REGIONS: dict[str, RegionKind] = {
         "the body of a map, where Dynamo captures no scalars", 0.05, loops=True, apart=True, refuses=_UNCAPTURED
     ),
 }
-"""By name."""
+"""By name, in the order in which attribution looks for the region at fault."""
 FUNCTION = "autograd_function"
 GRADIENT = "grad"
 """The simplest kind whose result is a gradient."""
@@ -266,6 +267,13 @@ def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -
     )
     require(bool(results or written), f"{name} has no result", Reason.RUN)
     require(bool(arguments), f"{name} has no argument", Reason.REGION_ARGUMENT)
+    # torch.func.functionalize wraps its arguments alone, each by itself.
+    owners = find_owners(case)
+    is_apart = len({owners[value] for value in written}) == len(written)
+    wrapped = row.is_custom or (is_apart and {*arguments}.issuperset(written))
+    require(
+        wrapped, f"{name} does not write into {written[:1]}, which is no argument of its own", Reason.REGION_WRITES
+    )
     require(not row.single or len(results) == 1, f"{name} has a single result", Reason.RUN)
     _check_memory(case, region, arguments, results, types)
     _check_types(case, region, arguments, results, types)

@@ -384,14 +384,20 @@ def writing(kind: str, mode: str) -> Case:
     return replace(CASE, ops=(*CASE.ops, write), mode=mode, regions=(Region(kind, ("out", "written")),))
 
 
-def test_a_custom_operation_writes_into_its_arguments() -> None:
-    case = replace(writing("custom_op", "inference"), returns=("mixed", "written"))
+@pytest.mark.parametrize("kind", ["custom_op", "functionalize"])
+def test_regions_write_into_their_arguments(kind: str) -> None:
+    case = replace(writing(kind, "inference"), returns=("mixed", "written"))
+    if kind == "functionalize":
+        with pytest.raises(CaseError, match="no argument of its own"):
+            check(case)
+        write = make_op("written", "copy_", ["q", "out"], {})
+        case = replace(case, ops=(*CASE.ops, write))
     check(case)
     texts = [source(one) for one in (replace(case, regions=()), case)]
-    assert "mutates_args=('state',)" in texts[1]
+    assert ("mutates_args=('state',)" in texts[1]) == (kind == "custom_op")
     (one, other) = (in_float64(text, training=False).outputs for text in texts)
     assert all(map(close, one, other))
-    for refused in (writing("cond", "inference"), writing("custom_op", "training")):
+    for refused in (writing("cond", "inference"), writing(kind, "training")):
         with pytest.raises(CaseError, match="does not write into"):
             check(refused)
 

@@ -52,6 +52,7 @@ PARTS |= {"branch_swapped": "cond", "first_step_skipped": "while_loop", "members
 PARTS |= {"tangents_are_primals": "jvp", "parameter_stale": "replaced", "hook_unguarded": "forward_hook"}
 PARTS |= {"self_included": "scatter_reduce", "products_narrowed": "integers"}
 PARTS |= dict.fromkeys(("number_kept", "flag_unguarded"), "numbers")
+PARTS |= dict.fromkeys(("autocast_kept", "inner_dtype_ignored"), "autocast")
 """The part of programs that a defect is about: campaigns of the engineers of that part draw it alone."""
 
 

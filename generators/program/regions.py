@@ -43,7 +43,7 @@ class RegionKind:
 
 
 _UNCAPTURED = frozenset({"compile_region", "functionalize"})
-"""Dynamo captures none of these within control flow, which eager compiles. torch.compile alone calls the first."""
+"""Dynamo captures no call that makes one of these, and captures control flow and regions as a whole or not at all."""
 _NOT_TRANSFORMED = frozenset({"custom_op", "cond", "map", "map_uncaptured", "scan", "while_loop", "checkpoint"})
 
 SHARED = ("closure", "layer", "layer_in_layer")
@@ -99,7 +99,7 @@ REGIONS: dict[str, RegionKind] = {
         refuses=frozenset({"functionalize", "autograd_function"}),
     ),
     "compile_region": RegionKind(
-        "a nested_compile_region", 2.0, apart=True, options=("", *SHARED), refuses=frozenset({"functionalize"})
+        "a nested_compile_region", 2.0, apart=True, options=("", *SHARED), refuses=_UNCAPTURED
     ),
     "checkpoint": RegionKind("a checkpointed function", 0.5),
     "autocast": RegionKind("an autocast", 2.0, is_block=True, options=("off", *AUTOCAST)),
@@ -235,11 +235,10 @@ def _check_around(others: Sequence[Region], region: Region) -> None:
     around = [other for other in others if not set(other.ops).isdisjoint(region.ops)]
     require(all(set(other.ops).issuperset(region.ops) for other in around), "two regions overlap", Reason.RUN)
     for row in (REGIONS[other.kind] for other in around):
-        require(
-            row is not REGIONS["custom_op"] and region.kind not in row.refuses,
-            f"{row.effect} takes no {region.kind}",
-            Reason.NESTED,
-        )
+        # Dynamo captures a function that is made a region outside of forward. In training, eager's scan takes none.
+        refused = row.refuses - _UNCAPTURED if region.option in SHARED and row is not REGIONS["scan"] else row.refuses
+        fits = row is not REGIONS["custom_op"] or REGIONS[region.kind].is_block
+        require(fits and region.kind not in refused, f"{row.effect} takes no {region.kind}", Reason.NESTED)
     reads_module = region.option in SHARED and any(map(stands_outside, around))
     require(
         not reads_module,

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from generators.program import edits
 from generators.program.calls import at_call
-from generators.program.case import Attr, Case, LaterCall, Op, Values
+from generators.program.case import Attr, Case, Input, LaterCall, Op, Part, Values
 from generators.program.kept_places import list_simpler
 from generators.program.ops import OPS
 from generators.program.references import rename
@@ -271,6 +271,15 @@ def round_numbers(case: Case) -> Iterator[Case]:
             yield edits.replace_inputs(case, {item: replace(item, values=replace(item.values, scale=float(plain)))})
 
 
+def _loosen_part(case: Case, item: Input, part: Part | None) -> Iterator[Case]:
+    """The argument with memory of its own, shared from the first call on, or from the start of the other argument."""
+    if part is not None:
+        yield edits.replace_inputs(case, {item: replace(item, part=None)})
+        for simpler in (replace(part, copied=False), replace(part, start=Size.of(0)), replace(part, start=Size.of(1))):
+            calls = tuple(replace(call, shares=call.shares and simpler.copied) for call in case.calls)
+            yield replace(edits.replace_inputs(case, {item: replace(item, part=simpler)}), calls=calls)
+
+
 def _plainer(value: float) -> Iterator[float]:
     if not math.isfinite(value):
         return
@@ -316,12 +325,13 @@ def simplify_inputs(case: Case) -> Iterator[Case]:
     yield edits.map_inputs(case, edits.describe_values)
     own = edits.map_inputs(case, lambda item: replace(item, parameter=False, buffer=False, requires_grad=True))
     yield edits.make_contiguous(own)
-    numbered = tuple(replace(i, values=replace(i.values, seed=n)) for n, i in enumerate(case.inputs))
+    numbered = tuple(i if i.part else replace(i, values=replace(i.values, seed=n)) for n, i in enumerate(case.inputs))
     yield replace(case, inputs=numbered)
     for item, argument in zip(case.inputs, own.inputs, strict=True):
         yield edits.replace_inputs(case, {item: replace(item, layout="contiguous")})
         yield edits.replace_inputs(case, {item: replace(item, requires_grad=True)})
         yield edits.replace_inputs(case, {item: replace(item, shard=None)})
+        yield from _loosen_part(case, item, item.part)
         yield edits.replace_inputs(case, {item: replace(argument, requires_grad=item.requires_grad)})
         is_given = item.values.given is not None
         yield edits.replace_inputs(case, {item: edits.describe_values(item)})

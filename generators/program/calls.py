@@ -21,6 +21,7 @@ CHANGES = {
     "dtype": "another dtype",
     "step": "a step of an optimizer",
     "reseeds": "the random state of the first",
+    "shares": "arguments that share memory",
     "other": "other values",
     "same": "the same tensors",
     "nothing": "nothing changed",
@@ -46,9 +47,10 @@ def at_call(case: Case, call: LaterCall) -> Case:
     def change(item: Input) -> Input:
         if item.parameter:
             return replace(item, dtype=cast_to.get(item.name, item.dtype))
-        values = replace(item.values, seed=item.values.seed + seed)
+        values = item.values if item.part else replace(item.values, seed=item.values.seed + seed)
         dtype = call.dtype if call.dtype and item.dtype == cast else item.dtype
-        return replace(item, dtype=dtype, layout=layouts.get(item.name, item.layout), values=values)
+        part = replace(item.part, copied=False) if item.part and call.shares else item.part
+        return replace(item, dtype=dtype, layout=layouts.get(item.name, item.layout), values=values, part=part)
 
     return replace(
         case,
@@ -87,9 +89,14 @@ def check_calls(case: Case) -> None:
                 given = getattr(call, field)
                 require(given in words, f"{field} is {given!r}, expected one of {', '.join(filter(None, words))}")
             require(call.dtype in ("", *FLOATS), f"dtype is {call.dtype!r}, expected one of {', '.join(FLOATS)}")
+            sharing = {name for item in case.inputs if item.part for name in (item.name, item.part.of)}
+            keeps = not (sharing and call.dtype) and sharing.isdisjoint(name for name, _ in call.layouts)
+            require(keeps, "arguments that share memory keep their dtype and layout")
             named = {name for name, _ in call.layouts}
             require(named <= arguments, f"layouts of {', '.join(sorted(named - arguments))}: no argument")
             plain = not (call.sizes or call.layouts or call.dtype)
+            is_copied = any(item.part and item.part.copied for item in case.inputs)
+            require(is_copied or not call.shares, "shares: no argument is copied in the first call")
             require(call.values != "same" or plain, "the same tensors have the same sizes, layouts and dtype")
 
 

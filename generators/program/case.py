@@ -22,6 +22,7 @@ SettingValue = bool | int | float | str  # the value of a setting
 _OwnName = Annotated[str, NameOf.DEFINED]
 _ResultName = Annotated[str, NameOf.RESULT]
 _ChangedName = Annotated[str, NameOf.CHANGED]
+_OwnerName = Annotated[str, NameOf.VALUE]
 _DimName = Annotated[str, NameOf.DIM]
 
 MODES = ("inference", "inference_mode", "training", "training_on_sum")
@@ -59,11 +60,28 @@ class Values:
     given: Given | None = None
 
 
+_FIRST = Size.of(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The place of an argument in the memory of another argument: a slice along an axis, as long as its own shape says.
+
+    With `copied` the first call has a copy there, so that only later calls with `shares` share memory.
+    """
+
+    of: _OwnerName
+    dim: int = 0
+    start: Size = _FIRST
+    copied: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Input:
     """A tensor that comes from outside: an argument of forward, or a parameter of the module.
 
-    A `buffer` is a parameter that is not differentiated and may be written to.
+    A `buffer` is a parameter that is not differentiated and may be written to. A `part` has the numbers of the argument
+    whose memory it shares, and no values or layout of its own.
     """
 
     name: _OwnName
@@ -75,6 +93,7 @@ class Input:
     buffer: bool = False
     requires_grad: bool = True  # False: training takes no gradient of it
     shard: int | None = None  # the axis that is split over ranks, by subjects that have several
+    part: Part | None = None
 
     @property
     def is_differentiated(self) -> bool:
@@ -129,6 +148,7 @@ class LaterCall:
     reseeds: bool = False  # whether the random state is reset to that of the first call
     step: str = ""  # `sgd` or `adamw`: before the call this optimizer makes a step and clears the gradients
     changes: tuple[Change, ...] = ()  # made before the call
+    shares: bool = False  # whether arguments that are copies of parts in the first call share memory in this call
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +234,7 @@ class Case:
             [i.name, [str(s) for s in i.shape], i.dtype, i.values.kind, i.values.seed, _exact(i.values.scale)]
             + [i.layout, i.parameter, *_tell(i.values, "param"), *_tell(i, "buffer", "requires_grad", "shard")]
             + ([["given", _exact(i.values.given)]] if i.values.given else [])
+            + ([["part", _exact(i.part)]] if i.part else [])
             for i in self.inputs
         )
         tails = {
@@ -231,7 +252,9 @@ class Case:
             self.dynamic,
             _exact(self.contracts),
             *filter(None, [self.autocast]),
-            *filter(None, [[_exact(call)[: None if call.changes else -1] for call in self.calls]]),
+            *filter(
+                None, [[_exact(call)[: -1 if call.changes else -2] + _tell(call, "shares") for call in self.calls]]
+            ),
             *filter(None, [self.checkpoint]),
             *({name: _exact(value)} for name, value in tails.items() if value),
         ]

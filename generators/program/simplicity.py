@@ -103,4 +103,5 @@ def _input_cost(item: Input) -> float:
         + _number_cost(item.values.param)
         + 0.5 * (item.parameter + item.buffer + (not item.requires_grad))
         + (0.0 if item.shard is None else 1 + item.shard / 10)
+        + (0.0 if item.part is None else 8 + item.part.dim / 10 + item.part.copied + len(str(item.part.start)) / 10)
     )

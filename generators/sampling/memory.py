@@ -48,8 +48,8 @@ def _share(case: Case, c: Choices) -> Case:
         part = Part(owner.name, drawn["dim"], Size.of(drawn["start"]))
         shape = (*shape[: part.dim], drawn["stop"] - part.start, *shape[part.dim + 1 :])
     part = replace(part, copied=c.chance(_COPIED_SHARE))
-    tail = Input(free_name("tail", b.types), shape, owner.dtype, requires_grad=not case.may_train, part=part)
-    fixed = replace(owner, requires_grad=owner.requires_grad and not case.may_train)
+    tail = Input(free_name("tail", b.types), shape, owner.dtype, requires_grad=not case.training, part=part)
+    fixed = replace(owner, requires_grad=owner.requires_grad and not case.training)
     b.inputs = [*(fixed if item is owner else item for item in b.inputs), tail]
     b.types[tail.name] = tail.type
     target, seen = c.pick(((owner.name, tail.name), (tail.name, owner.name), (tail.name, tail.name)))

@@ -9,7 +9,7 @@ _ARITHMETIC |= {"true_divide": "div", "subtract": "sub", "__truediv__": "div"}
 _REVERSED = {"__rsub__": "sub", "rsub": "sub", "__rtruediv__": "div", "__rdiv__": "div"}
 _ARITHMETIC |= _REVERSED
 _CASTS = {"float": "float32", "half": "float16", "bfloat16": "bfloat16", "double": "float64", "bool": "bool"}
-_CASTS |= {"int": "int32", "long": "int64", "byte": "uint8"}
+_CASTS |= {"int": "int32", "long": "int64", "byte": "uint8", "char": "int8", "short": "int16"}
 
 
 def _arithmetic(call: ImportedCall) -> list[str]:

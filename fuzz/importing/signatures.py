@@ -84,7 +84,7 @@ _BY_OPERATION: dict[str, str] = {
     "baddbmm": "input! batch1! batch2! beta alpha",
     "outer": "input! vec2!",
     **dict.fromkeys(("sum", "mean", "prod", "amax", "amin", "argmax", "argmin"), "input! dim keepdim dtype"),
-    **dict.fromkeys(("any", "all"), "input~ dim keepdim"),
+    **dict.fromkeys(("any", "all"), "input! dim keepdim"),
     "logsumexp": "input! dim keepdim",
     **dict.fromkeys((*_COMPARISONS, "remainder", "fmod", "floor_divide"), "input! other*"),
     **dict.fromkeys((f"logical_{name}" for name in ("and", "or", "xor")), "input! other*"),

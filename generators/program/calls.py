@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 from generators.errors import add_place, require
 from generators.program.case import Case, Input, LaterCall
 from generators.program.changes import KINDS, at_state, check_changes, list_changes
+from generators.program.numbers import check_varied, set_numbers
 from generators.program.ops import OPS
 from generators.program.references import list_dims
 from generators.program.values import FLOATS
@@ -21,6 +22,7 @@ CHANGES = {
     "dtype": "another dtype",
     "step": "a step of an optimizer",
     "reseeds": "the random state of the first",
+    "numbers": "other numbers",
     "shares": "arguments that share memory",
     "other": "other values",
     "same": "the same tensors",
@@ -53,7 +55,7 @@ def at_call(case: Case, call: LaterCall) -> Case:
         return replace(item, dtype=dtype, layout=layouts.get(item.name, item.layout), values=values, part=part)
 
     return replace(
-        case,
+        set_numbers(case, dict(call.numbers)),
         dims=tuple((name, sizes.get(name, size)) for name, size in case.dims),
         inputs=tuple(map(change, case.inputs)),
         mode=call.under if call.under in ("training", "inference") else case.mode,
@@ -94,10 +96,13 @@ def check_calls(case: Case) -> None:
             require(keeps, "arguments that share memory keep their dtype and layout")
             named = {name for name, _ in call.layouts}
             require(named <= arguments, f"layouts of {', '.join(sorted(named - arguments))}: no argument")
-            plain = not (call.sizes or call.layouts or call.dtype)
+            plain = not (call.sizes or call.layouts or call.dtype or call.numbers)
+            require(
+                call.values != "same" or plain, "the same arguments have the same sizes, layouts, dtype and numbers"
+            )
+            check_varied(case, call)
             is_copied = any(item.part and item.part.copied for item in case.inputs)
             require(is_copied or not call.shares, "shares: no argument is copied in the first call")
-            require(call.values != "same" or plain, "the same tensors have the same sizes, layouts and dtype")
 
 
 def _has_parameters(case: Case) -> bool:

@@ -13,18 +13,12 @@ from typing import Any
 
 from generators.errors import require
 from generators.program.value_format import VALUES_SUFFIX, name_values
-from generators.program.values import DTYPES, category
+from generators.program.values import DTYPES, RANGES, category
 
 VALUES_DIRECTORY = "values"
 MOST_NUMBERS = 256
 """The most integers that stand in the case: a mask of 16 x 16 or two rows of 128 tokens. Nobody reads more."""
 _SHA256 = re.compile("[0-9a-f]{64}")
-_RANGES = {
-    "bool": (0, 1),
-    "uint8": (0, 255),
-    "int32": (-(1 << 31), (1 << 31) - 1),
-    "int64": (-(1 << 63), (1 << 63) - 1),
-}
 
 READER = f"""
 
@@ -70,7 +64,7 @@ def check_given(given: Given, sizes: Sequence[int], dtype: str) -> None:
         require(few, f"{len(given.numbers)} given numbers; at most {MOST_NUMBERS}, use a file for more")
         count = math.prod(given.shape)
         require(len(given.numbers) == count, f"{len(given.numbers)} given numbers for shape {list(given.shape)}")
-        least, most = _RANGES[given.dtype]
+        least, most = RANGES[given.dtype]
         odd = next((number for number in given.numbers if not least <= number <= most), None)
         require(odd is None, f"given number {odd} is no {given.dtype}")
     fits = len(sizes) == len(given.shape) and all(0 < a <= b for a, b in zip(sizes, given.shape, strict=True))

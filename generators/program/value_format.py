@@ -15,6 +15,8 @@ from typing import Any
 _DTYPES = {
     "BOOL": ("bool", 1),
     "U8": ("uint8", 1),
+    "I8": ("int8", 1),
+    "I16": ("int16", 2),
     "I32": ("int32", 4),
     "I64": ("int64", 8),
     "F16": ("float16", 2),

@@ -18,7 +18,7 @@ from generators.program.kept_places import OF_QUERIES, PATTERNS, SPELLINGS, Patt
 
 FLOATS = ("float32", "bfloat16", "float16", "float64")
 LOW_PRECISION = ("bfloat16", "float16")
-INTEGERS = ("uint8", "int32", "int64")
+INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 DTYPES = (*FLOATS, *INTEGERS, "bool")
 COMPLEX = "complex64"  # a dtype of results only
 
@@ -27,6 +27,9 @@ LOWEST |= {"float64": -1.7976931348623157e308}
 """The lowest finite number of each floating dtype."""
 EPS = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10, "float64": 2.0**-52}
 """The distance from 1 to the next number of each floating dtype."""
+RANGES = {"bool": (0, 1), "uint8": (0, 255)}
+RANGES |= {f"int{bits}": (-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32, 64)}
+"""The least and the largest number of each dtype without fractions."""
 _BY_WIDTH = ("bool", *INTEGERS, *LOW_PRECISION, "float32", "float64", COMPLEX)
 
 
@@ -40,6 +43,8 @@ def category(dtype: str) -> int:
 def _wider(a: str, b: str) -> str:
     if a != b and {a, b} == set(LOW_PRECISION):
         return "float32"
+    if {a, b} == {"uint8", "int8"}:
+        return "int16"
     return max(a, b, key=_BY_WIDTH.index)
 
 
@@ -94,8 +99,8 @@ class Distribution:
 
 
 def number(value: float) -> str:
-    """A float as Python source; the infinities as `float("inf")`."""
-    return f'float("{value}")' if value in (math.inf, -math.inf) else repr(value)
+    """A number as Python source; infinities and NaN as `float("inf")`."""
+    return repr(value) if math.isfinite(value) else f'float("{value}")'
 
 
 def _name_parts(shape: str) -> dict[str, str]:
@@ -263,6 +268,7 @@ LAYOUTS = {
     "padded": MemoryLayout(1, 3, "F.pad({x}, (0, 3))[..., :-3]"),
     "every_second": MemoryLayout(1, 4, "{x}.repeat_interleave(2, -1)[..., ::2]"),
     "offset": MemoryLayout(1, 5, "F.pad({x}, ({zeros}1, 0))[1:]"),
+    "channels_last": MemoryLayout(3, 7, "{x}.movedim(1, -1).contiguous().movedim(-1, 1)"),
     # Stride 0 along the first axis.
     "expanded": MemoryLayout(2, 6, "(lambda x: x[:1].expand_as(x))({x})"),
 }

@@ -87,7 +87,7 @@ def check_part(case: Case, item: Input, part: Part) -> None:
     require(fits, f"sizes {list(sizes)} from {part.start} along axis {part.dim} are no slice of {list(whole)}")
     kept = not (item.is_differentiated or owner.is_differentiated) if case.training else not case.may_train
     require(kept, "arguments that share memory have requires_grad: false from the first call on, if a call trains")
-    require(item.shard is None and owner.shard is None, "arguments that share memory are not split over ranks")
+    require((*item.shards, *owner.shards) == (None,) * 4, "arguments that share memory are not split over ranks")
     require(not case.contracts, "contracts are not allowed beside arguments that share memory")
 
 

@@ -14,6 +14,7 @@ from generators.sampling.changes import add_changes, add_layers
 from generators.sampling.choices import Choices
 from generators.sampling.integers import add_integers
 from generators.sampling.memory import share_arguments, write_through_views
+from generators.sampling.numbers import add_numbers
 from generators.sampling.operations import DRAWN, OWN_WRITERS, add_operations
 from generators.sampling.regions import add_regions
 from generators.sampling.sample import sample
@@ -26,6 +27,7 @@ _FORMS: dict[str, Callable[[Case, Choices], Case]] = {
     "odd_views": write_through_views,
 }
 """Programs that no single operation tells, by name."""
+_NUMBERS = "numbers"
 _FAMILIES = {
     "decayed_sum": "linear_attention",
     "flex_attention": "flex",
@@ -34,7 +36,7 @@ _FAMILIES = {
     **dict.fromkeys(("polar", "view_as_complex", "view_as_real"), "llama"),
 }
 """The families whose programs have an operation that few other programs have."""
-_PARTS = frozenset({*_GROUPS, *DRAWN, *OWN_WRITERS, *REGIONS, *KINDS, *_FORMS})
+_PARTS = frozenset({*_GROUPS, *DRAWN, *OWN_WRITERS, *REGIONS, *KINDS, *_FORMS, _NUMBERS})
 _NEXT = 1_000_000_000  # added to an index for another draw
 _TRIES = 500  # draws of a program, 7 ms each
 
@@ -85,7 +87,7 @@ class WithParts:
 def _find_obstacle_of(part: str, abilities: Collection[str] | None) -> str:
     """The obstacle that every program with this part meets for a compiler with these abilities; "" without any."""
     met = {"strides": part == "as_strided", "regions": part in {*REGIONS} - TAKEN_REGIONS, "changes": part in KINDS}
-    met["flex"] = part == "flex_attention"
+    met |= {"flex": part == "flex_attention", "numbers": part == _NUMBERS}
     found = next((name for name, is_met in met.items() if is_met), "")
     return found if abilities is not None and found and OBSTACLES[found].ability not in abilities else ""
 
@@ -103,6 +105,9 @@ def _add(part: str, case: Case, c: Choices) -> Case | None:
     if part in _FORMS:
         changed = _FORMS[part](case, c)
         return None if changed is case else changed
+    if part == _NUMBERS:
+        changed = case if case.numbers else add_numbers(case, c)
+        return changed if changed.numbers else None
     if part in REGIONS:
         changed = add_regions(case, c, (part,))
     elif part in KINDS:

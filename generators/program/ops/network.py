@@ -5,7 +5,14 @@ from dataclasses import replace
 from functools import partial
 
 from generators.errors import require
-from generators.program.ops.rules import check_weights, common_float, promote_all, second_dtype, with_axis
+from generators.program.ops.rules import (
+    check_weights,
+    common_float,
+    common_number,
+    promote_all,
+    second_dtype,
+    with_axis,
+)
 from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, flag, spell, word
 from generators.program.sizes import ONE, Size, show
 from generators.program.values import FLOATS, category
@@ -31,6 +38,13 @@ def _add_product(call: Operands, rank: int = 2) -> tuple[Size, ...]:
     shape = _multiply_flat(replace(call, args=call.args[1:]), rank)
     call.must_broadcast(call.shape, shape, "bias")
     return shape
+
+
+def _sum_with_product(call: Operands) -> str:
+    dtype = common_number(call)
+    factors = [call.attrs[name] for name in ("beta", "alpha")]
+    require(category(dtype) == 2 or all(isinstance(factor, int) for factor in factors), "integers take no fraction")
+    return dtype
 
 
 def _add_text(line: Line) -> str:
@@ -95,7 +109,10 @@ def _sum_products(call: Operands) -> tuple[Size, ...]:
 
 def _einsum_dtype(call: Operands) -> str:
     require(not call.autocast or len(call.args) < 3, "under autocast einsum takes at most two arguments")
-    return common_float(replace(call, autocast=None) if len(call.args) == 1 else call)
+    if len(call.args) == 1:  # a sum
+        own = call.args[0].dtype
+        return own if category(own) == 2 else "int64"
+    return common_number(call)
 
 
 def _linear(call: Operands) -> tuple[Size, ...]:
@@ -208,11 +225,11 @@ _LAYER = {
 _EINSUM = 'torch.einsum("{equation}", {args})'
 
 OPS = [
-    OpSpec("matmul", _multiply, common_float, text=choose_text("form", _MATMUL), attributes=_FORM, arity=(2, 2)),
-    OpSpec("bmm", _multiply_flat, common_float, text="torch.bmm({args})", arity=(2, 2), cost=2),
-    OpSpec("mm", partial(_multiply_flat, rank=2), common_float, text="torch.mm({args})", arity=(2, 2), cost=2),
+    OpSpec("matmul", _multiply, common_number, text=choose_text("form", _MATMUL), attributes=_FORM, arity=(2, 2)),
+    OpSpec("bmm", _multiply_flat, common_number, text="torch.bmm({args})", arity=(2, 2), cost=2),
+    OpSpec("mm", partial(_multiply_flat, rank=2), common_number, text="torch.mm({args})", arity=(2, 2), cost=2),
     *(
-        OpSpec(kind, rule, common_float, text=_add_text, attributes=_FACTORS, arity=(3, 3), cost=3)
+        OpSpec(kind, rule, _sum_with_product, text=_add_text, attributes=_FACTORS, arity=(3, 3), cost=3)
         for kind, rule in (("addmm", _add_product), ("baddbmm", partial(_add_product, rank=3)))
     ),
     OpSpec(
@@ -227,9 +244,9 @@ OPS = [
     OpSpec("solve_triangular", _solve, common_float, text=_solve_text, attributes=_SOLVE, arity=(2, 2), cost=2),
     OpSpec("outer", _outer, promote_all, text="torch.outer({args})", arity=(2, 2), cost=2),
     OpSpec("einsum", _sum_products, _einsum_dtype, text=_EINSUM, attributes=_EQUATION, arity=(1, 3), cost=3),
-    OpSpec("linear", _linear, common_float, text="F.linear({args})", arity=(2, 3), cost=2),
+    OpSpec("linear", _linear, common_number, text="F.linear({args})", arity=(2, 3), cost=2),
     *(
-        OpSpec(kind, with_axis, _softmax_dtype, "number", _softmax_text, _SOFTMAX, cost=cost)
+        OpSpec(kind, with_axis, _softmax_dtype, "any", _softmax_text, _SOFTMAX, cost=cost)
         for kind, cost in (("softmax", 1), ("log_softmax", 2))
     ),
     *(

@@ -11,11 +11,24 @@ from generators.program.ops.rules import (
     check_holds,
     given_dtype,
     is_bool,
+    made_floating,
     matrices,
     promote_all,
     second_dtype,
 )
-from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, flag, spell, word
+from generators.program.ops.spec import (
+    Attribute,
+    Kind,
+    Line,
+    Memory,
+    Operands,
+    OpSpec,
+    choose_text,
+    first_shape,
+    flag,
+    spell,
+    word,
+)
 from generators.program.sizes import Size, quotient
 from generators.program.values import COMPLEX, DTYPES, category, promote
 
@@ -25,13 +38,31 @@ _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="
 
 def _arithmetic(call: Operands) -> str:
     dtype, alpha, reverse = promote_all(call), call.attrs.get("alpha", 1), call.attrs["reverse"]
-    require(dtype != "bool", "arithmetic on two booleans")
-    plain = {arg.dtype for arg in call.args} <= {COMPLEX, "float32"} and call.attrs["form"] != "in_place"
-    require(dtype != COMPLEX or plain, "complex numbers are multiplied with float32, and not in place")
+    require(dtype != "bool" or alpha == 1, "booleans take no alpha")
+    single = "float64" not in [arg.dtype for arg in call.args]
+    require(dtype != COMPLEX or single, f"{COMPLEX} with float64 is no {COMPLEX}")
+    held = call.attrs["form"] != "in_place" or category(call.args[0].dtype) >= category(dtype)
+    require(held, "an in-place form can't hold the result")
     require(alpha == 1 or not reverse, "takes alpha or reverse, not both")
-    require(isinstance(alpha, int) or category(dtype) == 2, "alpha of integers must be an integer")
+    require(isinstance(alpha, int) or category(dtype) > 1, "alpha of integers must be an integer")
     require(not (reverse and call.attrs["form"] == "in_place"), "an in-place form can't be reversed")
     return dtype
+
+
+def _size_dtype(call: Operands) -> str:
+    return "float32" if call.args[0].dtype == COMPLEX else call.args[0].dtype
+
+
+def _no_truth(call: Operands) -> str:
+    """As `promote_all`, which is not bool: torch has no such kernels (measured in 2.13.0 and 2.15.0)."""
+    dtype = promote_all(call)
+    require(dtype != "bool", "booleans need another operand")
+    return dtype
+
+
+def _place(call: Operands) -> str:
+    require(call.args[1].dtype != "bool", "takes no boolean boundaries")
+    return "int64"
 
 
 def _complex(call: Operands) -> str:
@@ -41,14 +72,19 @@ def _complex(call: Operands) -> str:
 
 def _quotient(call: Operands) -> str:
     dtype, in_place = _arithmetic(call), call.attrs["form"] == "in_place"
-    floating = category(call.args[0].dtype if in_place else dtype) == 2
+    floating = category(call.args[0].dtype if in_place else dtype) > 1
     require(floating or not in_place, "integers can't be divided in place")
     return dtype if floating else "float32"
 
 
+def _difference(call: Operands) -> str:
+    require(all(arg.dtype != "bool" for arg in call.args), "takes no booleans")
+    return _arithmetic(call)
+
+
 def _arithmetic_text(line: Line) -> str:
     left, right, form = line.args[0], line.right, line.attrs["form"]
-    factor = [f"alpha={line.text('alpha')}"] if line.attrs.get("alpha", 1) != 1 else []
+    factor = [f"alpha={line.text('alpha')}"] if line.attrs.get("alpha", 1) != 1 or "alpha" in line.names else []
     if line.attrs["reverse"]:
         left, right = right, left
     elif form != "operator" or factor:
@@ -57,7 +93,7 @@ def _arithmetic_text(line: Line) -> str:
 
 
 _CAST_METHODS = {"float32": "float", "float16": "half", "bfloat16": "bfloat16", "float64": "double", "bool": "bool"}
-_CAST_METHODS |= {"int32": "int", "int64": "long"}
+_CAST_METHODS |= {"int8": "char", "int16": "short", "int32": "int", "int64": "long"}
 
 
 def _cast_text(line: Line) -> str:
@@ -109,6 +145,10 @@ def _clamp(call: Operands) -> tuple[Size, ...]:
     return call.broadcast(*(arg.shape for arg in call.args))
 
 
+def _clamp_dtype(call: Operands) -> str:
+    return promote_all(call) if len(call.args) == 2 else _no_truth(call)
+
+
 def _clamp_text(line: Line) -> str:
     names = ("min", "max") if len(line.args) == 3 else (line.attrs["bound"],)
     bounds = [f"{name}={bound}" for name, bound in zip(names, line.args[1:], strict=False)]
@@ -120,6 +160,7 @@ def _power(call: Operands) -> str:
     require(others + (base is not None) + (exponent != 2) <= 1, "takes a tensor as exponent, 'exponent' or 'base'")
     number = exponent if base is None else base
     dtype = promote([(arg.dtype, arg.rank) for arg in call.args], [] if others else [number])
+    require(dtype != "bool", "a power of two booleans")
     require(category(dtype) == 2 or exponent >= 0, "integers take no negative power")
     return dtype
 
@@ -143,9 +184,17 @@ def _halve(call: Operands, whole: Size) -> tuple[Size]:
     return (quotient(whole, Size.of(2), length // 2),)
 
 
+def _add_product(call: Operands) -> str:
+    dtype = _no_truth(call)
+    require(category(dtype) == 2 or not isinstance(call.attrs["value"], float), "integers take no fraction")
+    return dtype
+
+
 def _activate(call: Operands) -> tuple[Size, ...]:
     least, most = call.attrs.get("min_val"), call.attrs.get("max_val")
     require((-1 if least is None else least) <= (1 if most is None else most), "min_val is above max_val")
+    # "Cannot do hardtanh on an unsigned type with negative limits" (aten/src/ATen/native/Activation.cpp).
+    require(call.args[0].dtype != "uint8" or "min_val" not in call.attrs, "takes no uint8")
     return call.shape
 
 
@@ -191,7 +240,7 @@ _ROUNDED = {
 }
 _REMAINDER, _FMOD = {"operator": "{0} % {right}"}, {"function": "torch.fmod({0}, {right})"}
 _FLOATING = (
-    *("exp", "sqrt", "rsqrt", "sigmoid", "tanh", "log", "sin", "cos", "square"),
+    *("exp", "sqrt", "rsqrt", "sigmoid", "tanh", "log", "sin", "cos"),
     *("reciprocal", "exp2", "expm1", "erf", "log1p", "log2", "acos", "erfinv"),
 )
 ACTIVATIONS: dict[str, tuple[str, ...]] = {
@@ -204,12 +253,20 @@ ACTIVATIONS: dict[str, tuple[str, ...]] = {
 """Functions of torch.nn.functional, and the numbers that they take."""
 
 OPS = [
-    OpSpec("add", broadcast, _arithmetic, text=_arithmetic_text, attributes=_SUM, arity=(1, 2), saves=False),
-    OpSpec("sub", broadcast, _arithmetic, "number", _arithmetic_text, _SUM, arity=(1, 2), saves=False, cost=2),
+    OpSpec("add", broadcast, _arithmetic, "all", _arithmetic_text, _SUM, arity=(1, 2), saves=False),
+    OpSpec("sub", broadcast, _difference, "all", _arithmetic_text, _SUM, arity=(1, 2), saves=False, cost=2),
     OpSpec("mul", broadcast, _arithmetic, "all", _arithmetic_text, _ARITHMETIC, arity=(1, 2)),
-    OpSpec("div", broadcast, _quotient, text=_arithmetic_text, attributes=_ARITHMETIC, arity=(1, 2), cost=2),
+    OpSpec("div", broadcast, _quotient, "all", _arithmetic_text, _ARITHMETIC, arity=(1, 2), cost=2),
     *(
-        OpSpec(kind, broadcast, is_bool, text=f"{{0}} {sign} {{right}}", attributes={"other": _OTHER}, arity=(1, 2))
+        OpSpec(
+            kind,
+            broadcast,
+            is_bool,
+            "all" if kind in ("eq", "ne") else "any",
+            f"{{0}} {sign} {{right}}",
+            {"other": _OTHER},
+            arity=(1, 2),
+        )
         for kind, sign in _COMPARE.items()
     ),
     *(
@@ -228,42 +285,48 @@ OPS = [
         OpSpec(
             kind,
             broadcast,
-            promote_all,
-            "number",
-            choose_text("form", forms),
-            {"other": _OTHER, "form": word(*forms)},
+            _no_truth,
+            text=choose_text("form", forms),
+            attributes={"other": _OTHER, "form": word(*forms)},
             arity=(1, 2),
         )
         for kind, forms in (("remainder", _REMAINDER), ("fmod", _FMOD), ("floor_divide", _ROUNDED))
     ),
-    OpSpec(
-        "bucketize", dtype=lambda _: "int64", takes="number", text=call_text("torch"), attributes=_RIGHT, arity=(2, 2)
-    ),
-    OpSpec("atan2", broadcast, promote_all, "float", "torch.atan2({args})", arity=(2, 2)),
+    OpSpec("bucketize", dtype=_place, text=call_text("torch"), attributes=_RIGHT, arity=(2, 2)),
+    OpSpec("atan2", broadcast, made_floating, "any", "torch.atan2({args})", arity=(2, 2)),
     OpSpec("polar", broadcast, _complex, "float", "torch.polar({args})", arity=(2, 2), cost=2),
-    OpSpec("clamp", _clamp, promote_all, "number", _clamp_text, _CLAMP, arity=(1, 3)),
+    OpSpec("clamp", _clamp, _clamp_dtype, text=_clamp_text, attributes=_CLAMP, arity=(1, 3)),
     OpSpec("lerp", broadcast, _lerp_dtype, "float", call_text("torch"), {"weight": _OTHER}, arity=(2, 3)),
     *(
-        OpSpec(kind, broadcast, promote_all, "float", call_text("torch"), {"value": _OTHER}, arity=(3, 3))
-        for kind in ("addcmul", "addcdiv")
+        OpSpec(kind, broadcast, _add_product, takes, call_text("torch"), {"value": _OTHER}, arity=(3, 3))
+        for kind, takes in (("addcmul", "any"), ("addcdiv", "float"))
     ),
     *(
-        OpSpec(kind, broadcast, promote_all, "integer", f"{{0}} {sign} {{right}}", {"other": _OTHER}, arity=(1, 2))
+        OpSpec(kind, broadcast, _no_truth, "integral", f"{{0}} {sign} {{right}}", {"other": _OTHER}, arity=(1, 2))
         for kind, sign in (("shift_left", "<<"), ("shift_right", ">>"))
     ),
     OpSpec("logical_not", takes="integral", text="~{0}"),
-    OpSpec("neg", takes="number", text="-{0}", saves=False),
-    *(OpSpec(kind, takes="float") for kind in _FLOATING),
-    *(OpSpec(kind, takes="number") for kind in ("abs", "sign", "floor", "ceil", "round")),
-    *(OpSpec(kind, dtype=is_bool, takes="float", saves=False) for kind in ("isnan", "isinf", "isfinite")),
+    OpSpec("neg", takes="signed", text="-{0}", saves=False),
+    *(OpSpec(kind, dtype=made_floating) for kind in _FLOATING),
+    OpSpec("square", dtype=lambda call: "int64" if call.args[0].dtype == "bool" else call.args[0].dtype),
+    OpSpec("abs", first_shape, _size_dtype, "signed"),
+    *(OpSpec(kind, takes="number") for kind in ("floor", "ceil", "round")),
+    OpSpec("sign"),
+    *(OpSpec(kind, dtype=is_bool, saves=False) for kind in ("isnan", "isinf", "isfinite")),
     *(
-        OpSpec(kind, _activate, takes="float", text=call_text("functional"), attributes=dict.fromkeys(names, _OTHER))
+        OpSpec(
+            kind,
+            _activate,
+            takes="number" if kind in ("relu", "relu6", "hardtanh") else "float",
+            text=call_text("functional"),
+            attributes=dict.fromkeys(names, _OTHER),
+        )
         for kind, names in ACTIVATIONS.items()
     ),
-    OpSpec("nan_to_num", takes="float", text=call_text("method"), attributes=_REPLACED),
+    OpSpec("nan_to_num", text=call_text("method"), attributes=_REPLACED),
     OpSpec("glu", along(_halve), takes="float", text="F.glu({0}, dim={dim})", attributes=_LAST),
     OpSpec("gelu", takes="float", text=choose_text("approximate", _GELU), attributes={"approximate": word(*_GELU)}),
-    OpSpec("pow", broadcast, _power, "number", _power_text, _POWER, arity=(1, 2)),
+    OpSpec("pow", broadcast, _power, "any", _power_text, _POWER, arity=(1, 2)),
     OpSpec("cast", dtype=given_dtype, text=_cast_text, attributes=_CAST, memory=Memory.UNKNOWN),
     OpSpec("type_as", dtype=second_dtype, text="{0}.type_as({1})", memory=Memory.UNKNOWN, arity=(2, 2), cost=2),
     OpSpec("masked_fill", broadcast, _fill_masked, text=choose_text("form", _FILLS), attributes=_FILL, arity=(2, 2)),

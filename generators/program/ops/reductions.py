@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from functools import partial
 
 from generators.errors import require
-from generators.program.ops.rules import along, distinct_axes, is_bool, promote_all, with_axis
+from generators.program.ops.rules import along, distinct_axes, made_floating, promote_all, with_axis
 from generators.program.ops.shaping import concatenate
 from generators.program.ops.spec import Attribute, Kind, Line, Operands, OpSpec, flag, word
 from generators.program.sizes import ONE, Size
-from generators.program.values import DTYPES, FLOATS, INTEGERS, LOW_PRECISION, category
+from generators.program.values import COMPLEX, DTYPES, FLOATS, INTEGERS, LOW_PRECISION, category
 
 _EACH = frozenset({"sum", "mean", "amax", "amin", "logsumexp", "norm", "var", "std", "any", "all"})
+_EACH |= {"nansum", "nanmean", "count_nonzero"}
 """Reductions that take several axes."""
 
 
@@ -34,13 +35,25 @@ def _reduce(call: Operands, kind: str) -> tuple[Size, ...]:
 
 
 def _sum_dtype(call: Operands) -> str:
-    own = call.args[0].dtype
-    return call.attrs["dtype"] or (own if category(own) == 2 else "int64")
+    own, given = call.args[0].dtype, call.attrs["dtype"]
+    require(own != COMPLEX or not given, f"{COMPLEX} keeps its dtype")
+    return given or (own if category(own) > 1 else "int64")
+
+
+def _truth_dtype(call: Operands) -> str:
+    """bool; uint8 of uint8, "for compatibility" (https://docs.pytorch.org/docs/stable/generated/torch.any.html)."""
+    return "uint8" if call.args[0].dtype == "uint8" else "bool"
+
+
+def _extreme_dtype(call: Operands) -> str:
+    require(call.attrs["axes"] is None or call.attrs["form"] == "values", "all elements have no places")
+    return "int64" if call.attrs["form"] == "indices" else call.args[0].dtype
 
 
 def _mean_dtype(call: Operands) -> str:
     dtype = str(call.attrs["dtype"] or call.args[0].dtype)
-    require(category(dtype) == 2, f"needs a floating-point argument or a floating dtype, got {dtype}")
+    require(category(dtype) > 1, f"needs a floating-point argument or a floating dtype, got {dtype}")
+    require(call.args[0].dtype != COMPLEX or not call.attrs["dtype"], f"{COMPLEX} keeps its dtype")
     return dtype
 
 
@@ -58,7 +71,7 @@ def _text(line: Line) -> str:
         words.insert(0, line.fill("ord={order}" if form == "linalg" else "p={order}"))
     if form == "linalg":
         return f"torch.linalg.vector_norm({', '.join([*line.args, *words])})"
-    ending = {"values": ".values", "item": "[0]"}.get(form or "", "") if axes is None else ""
+    ending = _ENDINGS.get(form or "", "") if axes is None or line.kind == "aminmax" else ""
     return f"{line.args[0]}.{line.kind}({', '.join(words)}){ending}"
 
 
@@ -98,12 +111,15 @@ def _sort_text(line: Line) -> str:
 _REDUCE = {"dim": Attribute(Kind.AXIS, -1), "axes": Attribute(Kind.AXES), "keepdim": flag()}
 _SPREAD = {**_REDUCE, "unbiased": flag(default=True)}
 _NORM = {**_REDUCE, "order": Attribute(Kind.NUMBER, 2), "form": word("method", "linalg")}
-_EXTREME = {**_REDUCE, "form": word("values", "item")}
+_ENDINGS = {"values": ".values", "item": "[0]", "indices": ".indices", "min": ".min", "max": ".max"}
+_EXTREME = {**_REDUCE, "form": word("values", "item", "indices")}
+_MIDDLE = {**_REDUCE, "form": word("values", "indices")}
 _ALONG, _DTYPE = {"dim": _REDUCE["dim"]}, {"dtype": Attribute(Kind.WORD, None, DTYPES)}
 _NUMBERS = {"dtype": Attribute(Kind.WORD, None, (*FLOATS, *INTEGERS))}
 _BINS = {"bins": Attribute(Kind.INT, required=True), "min": Attribute(Kind.NUMBER, 0)}
 _BINS |= {"max": Attribute(Kind.NUMBER, required=True)}
 _ORDER, _PART = {**_ALONG, "descending": flag(), "stable": flag()}, {"part": word("values", "indices")}
+_RUNNING = {**_ALONG, **_PART}
 _FIRST = {"k": Attribute(Kind.SIZE, required=True), **_ALONG, "largest": flag(default=True)}
 _FIRST |= {"sorted": flag(default=True), **_PART}
 
@@ -113,17 +129,25 @@ def _row(kind: str, attributes: Mapping[str, Attribute] = _REDUCE, **rules: obje
 
 
 OPS = [
-    _row("sum", _REDUCE | _DTYPE, dtype=_sum_dtype, saves=False),
-    _row("mean", _REDUCE | _DTYPE, dtype=_mean_dtype, saves=False),
+    _row("sum", _REDUCE | _DTYPE, takes="all", dtype=_sum_dtype, saves=False),
+    _row("mean", _REDUCE | _DTYPE, takes="all", dtype=_mean_dtype, saves=False),
     _row("prod", _REDUCE | _DTYPE, dtype=_product_dtype),
     *(_row(kind) for kind in ("amax", "amin")),
-    *(_row(kind, _EXTREME, cost=2) for kind in ("max", "min")),
+    *(_row(kind, _EXTREME, dtype=_extreme_dtype, cost=2) for kind in ("max", "min")),
+    *(_row(kind, _MIDDLE, takes="number", dtype=_extreme_dtype, cost=2) for kind in ("median", "nanmedian")),
+    _row("aminmax", {**_REDUCE, "form": word("min", "max")}, cost=2),
     *(_row(kind, takes="number", dtype=lambda _: "int64", saves=False) for kind in ("argmax", "argmin")),
-    *(_row(kind, takes="bool", dtype=is_bool) for kind in ("any", "all")),
-    _row("logsumexp", takes="float"),
+    *(_row(kind, dtype=_truth_dtype, saves=False) for kind in ("any", "all")),
+    _row("count_nonzero", dtype=lambda _: "int64", saves=False),
+    _row("nansum", _REDUCE | _DTYPE, dtype=_sum_dtype, cost=2),
+    _row("nanmean", _REDUCE | _DTYPE, dtype=_mean_dtype, cost=2),
+    _row("logsumexp", dtype=made_floating),
     _row("norm", _NORM, takes="float"),
     *(_row(kind, _SPREAD, takes="float") for kind in ("var", "std")),
     OpSpec("cumsum", with_axis, _sum_dtype, text=_text, attributes=_ALONG | _NUMBERS, saves=False),
+    OpSpec("cumprod", with_axis, _sum_dtype, text=_text, attributes=_ALONG | _NUMBERS),
+    OpSpec("logcumsumexp", with_axis, takes="float", text=_text, attributes=_ALONG, cost=2),
+    *(OpSpec(kind, with_axis, _part_dtype, text=_sort_text, attributes=_RUNNING) for kind in ("cummax", "cummin")),
     OpSpec("diff", _subtract_neighbours, promote_all, "any", _difference_text, _ALONG, arity=(1, 2), saves=False),
     OpSpec(
         "histc",

@@ -7,7 +7,7 @@ from generators.errors import require
 from generators.program.case import TensorType
 from generators.program.ops.spec import Operands, ShapeRule
 from generators.program.sizes import Size, quotient, show
-from generators.program.values import category, promote
+from generators.program.values import INTEGERS, RANGES, category, promote
 
 
 def given_dtype(call: Operands) -> str:
@@ -24,6 +24,18 @@ def second_dtype(call: Operands) -> str:
 
 def is_bool(_call: Operands) -> str:
     return "bool"
+
+
+def made_floating(call: Operands) -> str:
+    """The dtype that the arguments promote to, or float32 in place of integers and booleans."""
+    dtype = promote_all(call)
+    return dtype if category(dtype) > 1 else "float32"
+
+
+def common_number(call: Operands) -> str:
+    """As `common_float`, and integers of a common dtype too."""
+    dtypes = {arg.dtype for arg in call.args}
+    return dtypes.pop() if len(dtypes) == 1 and dtypes <= {*INTEGERS} else common_float(call)
 
 
 def common_float(call: Operands, args: Sequence[TensorType] = ()) -> str:
@@ -62,7 +74,7 @@ def matrices(call: Operands) -> tuple[Size, ...]:
 
 def check_holds(dtype: str, value: object) -> None:
     """Raises CaseError unless a tensor of this dtype can hold the number."""
-    least, most = (0, 255) if dtype == "uint8" else (-(1 << 31), (1 << 31) - 1)
+    least, most = RANGES[dtype if dtype in ("uint8", "int8", "int16") else "int32"]
     fits = category(dtype) == 2 or (isinstance(value, int) and least <= value <= most)
     require(fits, f"{dtype} can't hold {value}")
 

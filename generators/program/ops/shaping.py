@@ -121,8 +121,8 @@ def _pad(call: Operands) -> tuple[Size, ...]:
         # A batch may be left out.
         fits = 0 < axes < 4 and (rank - axes == 2 or (rank - axes == 1 and mode != "circular"))
         require(fits, f"mode {mode} takes no {axes} pairs for {rank} axes")
-        fits = category(call.args[0].dtype) == 2 and not call.attrs["value"]
-        require(fits, "only mode constant pads integers or takes a value")
+        fits = (call.args[0].dtype != "bool" or mode == "circular") and not call.attrs["value"]
+        require(fits, f"mode {mode} takes no booleans or value")
         lengths = call.numbers(shape)
         most = [{"reflect": length - 1, "circular": length}.get(mode, math.inf if length else 0) for length in lengths]
         fits = all(0 <= pad <= most[-1 - at // 2] for at, pad in enumerate(call.numbers(pads)))
@@ -357,14 +357,7 @@ OPS = [
     OpSpec("narrow", along(slice_size), text=slice_text, attributes=SLICE, memory=_VIEW),
     OpSpec("meshgrid", _grid, text=_grid_text, attributes=_GRID, memory=_CROWDED_VIEW, arity=(1, 6), cost=2),
     OpSpec("unfold", _unfold, attributes=_UNFOLD, memory=_CROWDED_VIEW, cost=2),
-    OpSpec(
-        "as_strided",
-        _read_by_strides,
-        takes="float",
-        text=_spell_read_by_strides,
-        attributes=_STRIDED,
-        memory=_CROWDED_VIEW,
-    ),
+    OpSpec("as_strided", _read_by_strides, text=_spell_read_by_strides, attributes=_STRIDED, memory=_CROWDED_VIEW),
     OpSpec("diagonal", _diagonal, attributes=_DIAGONAL, text="{0}.diagonal(0, {dim0}, {dim1})", memory=_VIEW),
     OpSpec(
         "view_dtype",

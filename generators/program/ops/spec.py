@@ -133,7 +133,7 @@ _TAKES: Mapping[str, tuple[tuple[int, ...], str]] = {
     "all": ((0, 1, 2, 3), ""),
     "float": ((2,), "needs a floating-point argument"),
     "number": ((1, 2), "takes no booleans"),
-    "bool": ((0,), "needs boolean arguments"),
+    "signed": ((1, 2, 3), "takes no booleans"),
     "integer": ((1,), "needs integers"),
     "integral": ((0, 1), "needs booleans or integers"),
     "complex": ((3,), "needs a complex argument"),
@@ -159,9 +159,13 @@ class Line:
     types: Sequence[TensorType]
     attrs: Mapping[str, Any]
     device: str
+    names: Mapping[str, str] = field(default_factory=dict)
+    """By attribute, the expression of an argument of forward that stands for it."""
 
     def text(self, name: str, dtype_of: int = 0) -> str:
         """An attribute as source. `min` is the lowest finite number of an argument's dtype, or of the result's."""
+        if name in self.names:
+            return self.names[name]
         value = self.attrs[name]
         if value == "min":
             dtype = f"{self.args[dtype_of]}.dtype" if self.args else f"torch.{self.attrs['dtype']}"
@@ -176,8 +180,8 @@ class Line:
         return self.args[1] if len(self.args) == 2 else self.text("other")
 
     def options(self, *names: str) -> list[str]:
-        """`name=value` for each of these attributes that is given and not None or False."""
-        given = (name for name in names if (value := self.attrs.get(name)) is not None and value is not False)
+        """`name=value` for each of these attributes that is given and not None or False, or has a name."""
+        given = (name for name in names if name in self.names or self.attrs.get(name) not in (None, False))
         return [f"{name}={self.packed(name)}" for name in given]
 
     def packed(self, name: str) -> str:

@@ -6,9 +6,10 @@ from functools import partial
 from typing import Any
 
 from generators.errors import require
-from generators.program.ops.rules import check_weights, common_float, count_windows
+from generators.program.ops.rules import check_weights, common_float, common_number, count_windows
 from generators.program.ops.spec import Attribute, Kind, Line, Operands, OpSpec, flag, word
 from generators.program.sizes import ONE, Size, show
+from generators.program.values import INTEGERS, category
 
 _ZERO = Size.of(0)
 
@@ -124,6 +125,8 @@ def _interpolate(call: Operands) -> tuple[Size, ...]:
     rank = len(call.shape)
     require(rank in _RANKS.get(mode, (3, 4, 5)), f"{mode} takes no argument of {rank} axes")
     smooth = mode in _RANKS
+    # Rounding decides the integers that smooth modes give.
+    require(not smooth or call.args[0].dtype != "uint8", f"{mode} takes no uint8")
     require(smooth or not call.attrs["align_corners"], f"{mode} takes no align_corners")
     require(mode in ("bilinear", "bicubic") or not call.attrs["antialias"], f"{mode} takes no antialias")
     lead, lengths = _split_axes(call, rank - 2)
@@ -157,17 +160,38 @@ def _sample_text(line: Line) -> str:
     return f"F.grid_sample({', '.join([*line.args, *words])}, align_corners={line.attrs['align_corners']})"
 
 
+def _convolution_dtype(call: Operands) -> str:
+    dtype, spreads = common_number(call), (call.attrs["dilation"] or (ONE,)) != (ONE,)
+    # Other kernels have no other integers: '"..." not implemented for' (measured in 2.13.0 and 2.15.0).
+    plain = category(dtype) == 2 or dtype == "int64" or not ("output_padding" in call.attrs or spreads)
+    require(plain, f"transposed or dilated convolutions take no {dtype}")
+    return dtype
+
+
+def _take_some(*dtypes: str) -> Callable[[Operands], str]:
+    """The dtype of the first argument, which is floating or one of these, or int64 for places."""
+
+    def infer(call: Operands) -> str:
+        own = call.args[0].dtype
+        require(category(own) == 2 or own in dtypes, f"takes no {own}")
+        return "int64" if call.attrs.get("part") == "indices" else own
+
+    return infer
+
+
 def _call_text(line: Line) -> str:
     """A function of torch.nn.functional, with `kernel` or `sizes` after the arguments, and options by name."""
     places = [name for name in ("kernel", "sizes") if name in line.attrs]
-    options = line.options(*(name for name in line.attrs if name not in (*places, "count_include_pad")))
+    options = line.options(*(name for name in line.attrs if name not in (*places, "count_include_pad", "part")))
     options += ["count_include_pad=False"] if line.attrs.get("count_include_pad") is False else []
-    return f"F.{line.kind}({', '.join([*line.args, *map(line.packed, places), *options])})"
+    options += ["return_indices=True"] if (indices := line.attrs.get("part") == "indices") else []
+    return f"F.{line.kind}({', '.join([*line.args, *map(line.packed, places), *options])}){'[1]' * indices}"
 
 
 _NUMBERS, _NUMBER, _LIST = Attribute(Kind.SIZES), Attribute(Kind.NUMBER), Attribute(Kind.SIZES, required=True)
 _CONVOLVE = {**dict.fromkeys(("stride", "padding", "dilation"), _NUMBERS), "groups": Attribute(Kind.INT)}
 _POOL = {"kernel": _LIST, "stride": _NUMBERS, "padding": _NUMBERS, "ceil_mode": flag()}
+_PART = {"part": word("values", "indices")}
 _AVERAGE = {**_POOL, "count_include_pad": flag(default=True)}
 _BATCH_NORM = {"statistics": word("batch", "running"), "affine": flag(), "eps": _NUMBER}
 _GROUP_NORM = {"groups": Attribute(Kind.INT, required=True), "eps": _NUMBER}
@@ -181,24 +205,25 @@ _INTERPOLATE = {
 }
 
 
-def _for_each_rank(kind: str, shape: Callable[..., tuple[Size, ...]], **rules: Any) -> list[OpSpec]:
+def _for_each_rank(
+    kind: str, shape: Callable[..., tuple[Size, ...]], ranks: Sequence[int] = (1, 2, 3), **rules: Any
+) -> list[OpSpec]:
     """The rows of an operation along one axis, two and three."""
-    return [
-        OpSpec(kind.format(axes), partial(shape, axes=axes), takes="float", text=_call_text, **rules)
-        for axes in (1, 2, 3)
-    ]
+    return [OpSpec(kind.format(axes), partial(shape, axes=axes), text=_call_text, **rules) for axes in ranks]
 
 
-_convolutions = partial(_for_each_rank, dtype=common_float, arity=(2, 3))
+_convolutions = partial(_for_each_rank, dtype=_convolution_dtype, arity=(2, 3))
 
 OPS = [
     *_convolutions("conv{}d", _convolve, attributes=_CONVOLVE),
     *_convolutions(
         "conv_transpose{}d", partial(_convolve, transposed=True), attributes={**_CONVOLVE, "output_padding": _NUMBERS}
     ),
-    *_for_each_rank("max_pool{}d", _pool, attributes=_POOL),
-    *_for_each_rank("avg_pool{}d", _pool, attributes=_AVERAGE),
-    *_for_each_rank("adaptive_avg_pool{}d", _pool_to, attributes={"sizes": _LIST}),
+    *_for_each_rank("max_pool{}d", _pool, (1,), dtype=_take_some(), attributes=_POOL | _PART),
+    *_for_each_rank("max_pool{}d", _pool, (2, 3), dtype=_take_some(*INTEGERS), attributes=_POOL | _PART),
+    *_for_each_rank("avg_pool{}d", _pool, dtype=_take_some("int64"), attributes=_AVERAGE),
+    *_for_each_rank("adaptive_avg_pool{}d", _pool_to, dtype=_take_some(), attributes={"sizes": _LIST}),
+    *_for_each_rank("adaptive_max_pool{}d", _pool_to, dtype=_take_some(), attributes={"sizes": _LIST, **_PART}),
     OpSpec(
         "batch_norm",
         _batch_norm,
@@ -217,5 +242,5 @@ OPS = [
         attributes={**_SAMPLE, "align_corners": flag()},
         arity=(2, 2),
     ),
-    OpSpec("interpolate", _interpolate, takes="float", text=_interpolate_text, attributes=_INTERPOLATE),
+    OpSpec("interpolate", _interpolate, _take_some("uint8"), text=_interpolate_text, attributes=_INTERPOLATE),
 ]

@@ -290,11 +290,10 @@ def round_numbers(case: Case) -> Iterator[Case]:
 
 def _loosen_part(case: Case, item: Input, part: Part | None) -> Iterator[Case]:
     """The argument with memory of its own, shared from the first call on, or from the start of the other argument."""
-    if part is not None:
-        yield edits.replace_inputs(case, {item: replace(item, part=None)})
-        for simpler in (replace(part, copied=False), replace(part, start=Size.of(0)), replace(part, start=Size.of(1))):
-            calls = tuple(replace(call, shares=call.shares and simpler.copied) for call in case.calls)
-            yield replace(edits.replace_inputs(case, {item: replace(item, part=simpler)}), calls=calls)
+    shared = [replace(part, copied=False), *(replace(part, start=Size.of(n)) for n in (0, 1))] if part else []
+    for simpler in (None, *shared) if part else ():
+        calls = tuple(replace(call, shares=call.shares and bool(simpler and simpler.copied)) for call in case.calls)
+        yield replace(edits.replace_inputs(case, {item: replace(item, part=simpler)}), calls=calls)
 
 
 def _plainer(value: float) -> Iterator[float]:
@@ -337,18 +336,16 @@ def merge_dims(case: Case) -> Iterator[Case]:
 
 
 def simplify_inputs(case: Case) -> Iterator[Case]:
-    """Make inputs simpler: distributions instead of given values, the likeliest first; arguments instead of parameters;
-    contiguous; with gradients; whole; seeds 0, 1, 2...; simpler distributions."""
+    """Make inputs arguments of their own, contiguous, whole, with gradients, low seeds and simpler distributions."""
     yield edits.map_inputs(case, edits.describe_values)
     own = edits.map_inputs(case, lambda item: replace(item, parameter=False, buffer=False, requires_grad=True))
     yield edits.make_contiguous(own)
     numbered = tuple(i if i.part else replace(i, values=replace(i.values, seed=n)) for n, i in enumerate(case.inputs))
     yield replace(case, inputs=numbered)
     for item, argument in zip(case.inputs, own.inputs, strict=True):
-        yield edits.replace_inputs(case, {item: replace(item, layout="contiguous")})
-        yield edits.replace_inputs(case, {item: replace(item, requires_grad=True)})
-        yield edits.replace_inputs(case, {item: replace(item, shard=None)})
-        yield edits.replace_inputs(case, {item: replace(item, second_shard=None)})
+        whole = replace(item, shard=None), replace(item, second_shard=None)
+        for plain in (replace(item, layout="contiguous"), replace(item, requires_grad=True), *whole):
+            yield edits.replace_inputs(case, {item: plain})
         yield from _loosen_part(case, item, item.part)
         yield edits.replace_inputs(case, {item: replace(argument, requires_grad=item.requires_grad)})
         is_given = item.values.given is not None

@@ -108,7 +108,7 @@ def check_calls(case: Case) -> None:
             )
             sharing = {name for item in case.inputs if item.part for name in (item.name, item.part.of)}
             keeps = not (sharing and call.dtype) and sharing.isdisjoint(name for name, _ in call.layouts)
-            require(keeps, "arguments that share memory keep their dtype and layout")
+            require(keeps, "arguments that share memory keep their dtype and layout", Reason.MALFORMED)
             named = {name for name, _ in call.layouts}
             require(
                 named <= arguments, f"layouts of {', '.join(sorted(named - arguments))}: no argument", Reason.MALFORMED
@@ -121,7 +121,7 @@ def check_calls(case: Case) -> None:
             )
             check_varied(case, call)
             is_copied = any(item.part and item.part.copied for item in case.inputs)
-            require(is_copied or not call.shares, "shares: no argument is copied in the first call")
+            require(is_copied or not call.shares, "shares: no argument is copied in the first call", Reason.MALFORMED)
 
 
 def _has_parameters(case: Case) -> bool:

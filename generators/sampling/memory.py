@@ -9,6 +9,7 @@ from generators.errors import require
 from generators.program.case import Case, Input, LaterCall, Part, Values, free_name
 from generators.program.sizes import Size
 from generators.program.writes import FILLS
+from generators.reasons import Reason
 from generators.sampling.builder import Builder, draw_valid
 from generators.sampling.choices import Choices
 from generators.sampling.writes import draw_slice, draw_view, draw_write
@@ -36,11 +37,15 @@ def write_through_views(case: Case, c: Choices) -> Case:
 
 
 def _share(case: Case, c: Choices) -> Case:
-    require(not case.regions and case.autocast is None, "regions and autocast are drawn without shared memory")
+    require(
+        not case.regions and case.autocast is None,
+        "regions and autocast are drawn without shared memory",
+        Reason.NOTHING,
+    )
     place = c.below(len(case.ops) + 1)
     b = Builder.reopen(case, place)
     owners = [item for item in case.arguments if b.is_float(item.name) and item.shape and item.part is None]
-    require(bool(owners), "no argument can be shared")
+    require(bool(owners), "no argument can be shared", Reason.NOTHING)
     owner = c.pick(owners)
     part, shape = Part(owner.name), owner.shape
     if not c.chance(_WHOLE_SHARE):
@@ -63,7 +68,7 @@ def _share(case: Case, c: Choices) -> Case:
 
 
 def _write_through_view(case: Case, c: Choices) -> Case:
-    require(not case.regions, "regions are drawn without odd views")
+    require(not case.regions, "regions are drawn without odd views", Reason.NOTHING)
     place = c.below(len(case.ops) + 1)
     b = Builder.reopen(case, place)
     view = c.draw(_VIEWS)
@@ -71,7 +76,7 @@ def _write_through_view(case: Case, c: Choices) -> Case:
         owner = b.input("bits", (2, 2 * (1 + c.below(3))), Values("signed"), c.pick(("int32", "int64")))
     else:
         floats = b.list_floats(parameters=True)
-        require(bool(floats), "there is nothing to write into")
+        require(bool(floats), "there is nothing to write into", Reason.NOTHING)
         owner = c.pick(floats)
     how = c.draw({"clone": 5.0, "argument": 2.0, "buffer": 2.0})
     if how == "buffer" and view is not _write_bytes:
@@ -95,14 +100,14 @@ def _fill_expanded(b: Builder, c: Choices, owner: str) -> None:
 def _write_windows(b: Builder, c: Choices, owner: str) -> None:
     axis = c.below(b.rank(owner))
     length = b.size(b.shape(owner)[axis])
-    require(length > 0, "an axis without elements has no windows")
+    require(length > 0, "an axis without elements has no windows", Reason.NOTHING)
     size = 1 + c.below(min(3, length))
     view = b.op("unfold", owner, to="windows", dim=axis, size=Size.of(size), step=size + c.below(3))
     draw_write(b, c, view, [])
 
 
 def _write_diagonal(b: Builder, c: Choices, owner: str) -> None:
-    require(b.rank(owner) > 1, "a diagonal needs two axes")
+    require(b.rank(owner) > 1, "a diagonal needs two axes", Reason.NOTHING)
     first = c.below(b.rank(owner))
     second = (first + 1 + c.below(b.rank(owner) - 1)) % b.rank(owner)
     draw_write(b, c, b.op("diagonal", owner, to="diagonal", dim0=first, dim1=second), [])

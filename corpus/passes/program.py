@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from generators.errors import CaseError
 from generators.program import edits
 from generators.program.calls import at_call
-from generators.program.case import Attr, Case, LaterCall, Op, Values
+from generators.program.case import Attr, Case, Input, LaterCall, Op, Part, Values
 from generators.program.kept_places import list_simpler
 from generators.program.numbers import set_numbers
 from generators.program.ops import OPS
@@ -288,6 +288,14 @@ def round_numbers(case: Case) -> Iterator[Case]:
             yield edits.replace_inputs(case, {item: replace(item, values=replace(item.values, scale=float(plain)))})
 
 
+def _loosen_part(case: Case, item: Input, part: Part | None) -> Iterator[Case]:
+    """The argument with memory of its own, shared from the first call on, or from the start of the other argument."""
+    shared = [replace(part, copied=False), *(replace(part, start=Size.of(n)) for n in (0, 1))] if part else []
+    for simpler in (None, *shared) if part else ():
+        calls = tuple(replace(call, shares=call.shares and bool(simpler and simpler.copied)) for call in case.calls)
+        yield replace(edits.replace_inputs(case, {item: replace(item, part=simpler)}), calls=calls)
+
+
 def _plainer(value: float) -> Iterator[float]:
     if isinstance(value, bool) or not math.isfinite(value):
         return
@@ -328,18 +336,17 @@ def merge_dims(case: Case) -> Iterator[Case]:
 
 
 def simplify_inputs(case: Case) -> Iterator[Case]:
-    """Make inputs simpler: distributions instead of given values, the likeliest first; arguments instead of parameters;
-    contiguous; with gradients; whole; seeds 0, 1, 2...; simpler distributions."""
+    """Make inputs arguments of their own, contiguous, whole, with gradients, low seeds and simpler distributions."""
     yield edits.map_inputs(case, edits.describe_values)
     own = edits.map_inputs(case, lambda item: replace(item, parameter=False, buffer=False, requires_grad=True))
     yield edits.make_contiguous(own)
-    numbered = tuple(replace(i, values=replace(i.values, seed=n)) for n, i in enumerate(case.inputs))
+    numbered = tuple(i if i.part else replace(i, values=replace(i.values, seed=n)) for n, i in enumerate(case.inputs))
     yield replace(case, inputs=numbered)
     for item, argument in zip(case.inputs, own.inputs, strict=True):
-        yield edits.replace_inputs(case, {item: replace(item, layout="contiguous")})
-        yield edits.replace_inputs(case, {item: replace(item, requires_grad=True)})
-        yield edits.replace_inputs(case, {item: replace(item, shard=None)})
-        yield edits.replace_inputs(case, {item: replace(item, second_shard=None)})
+        whole = replace(item, shard=None), replace(item, second_shard=None)
+        for plain in (replace(item, layout="contiguous"), replace(item, requires_grad=True), *whole):
+            yield edits.replace_inputs(case, {item: plain})
+        yield from _loosen_part(case, item, item.part)
         yield edits.replace_inputs(case, {item: replace(argument, requires_grad=item.requires_grad)})
         is_given = item.values.given is not None
         yield edits.replace_inputs(case, {item: edits.describe_values(item)})

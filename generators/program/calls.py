@@ -24,6 +24,7 @@ CHANGES = {
     "step": "a step of an optimizer",
     "reseeds": "the random state of the first",
     "numbers": "other numbers",
+    "shares": "arguments that share memory",
     "other": "other values",
     "same": "the same tensors",
     "nothing": "nothing changed",
@@ -49,9 +50,10 @@ def at_call(case: Case, call: LaterCall) -> Case:
     def change(item: Input) -> Input:
         if item.parameter:
             return replace(item, dtype=cast_to.get(item.name, item.dtype))
-        values = replace(item.values, seed=item.values.seed + seed)
+        values = item.values if item.part else replace(item.values, seed=item.values.seed + seed)
         dtype = call.dtype if call.dtype and item.dtype == cast else item.dtype
-        return replace(item, dtype=dtype, layout=layouts.get(item.name, item.layout), values=values)
+        part = replace(item.part, copied=False) if item.part and call.shares else item.part
+        return replace(item, dtype=dtype, layout=layouts.get(item.name, item.layout), values=values, part=part)
 
     return replace(
         set_numbers(case, dict(call.numbers)),
@@ -104,6 +106,9 @@ def check_calls(case: Case) -> None:
                 f"dtype is {call.dtype!r}, expected one of {', '.join(FLOATS)}",
                 Reason.MALFORMED,
             )
+            sharing = {name for item in case.inputs if item.part for name in (item.name, item.part.of)}
+            keeps = not (sharing and call.dtype) and sharing.isdisjoint(name for name, _ in call.layouts)
+            require(keeps, "arguments that share memory keep their dtype and layout", Reason.MALFORMED)
             named = {name for name, _ in call.layouts}
             require(
                 named <= arguments, f"layouts of {', '.join(sorted(named - arguments))}: no argument", Reason.MALFORMED
@@ -115,6 +120,8 @@ def check_calls(case: Case) -> None:
                 Reason.MALFORMED,
             )
             check_varied(case, call)
+            is_copied = any(item.part and item.part.copied for item in case.inputs)
+            require(is_copied or not call.shares, "shares: no argument is copied in the first call", Reason.MALFORMED)
 
 
 def _has_parameters(case: Case) -> bool:

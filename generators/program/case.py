@@ -23,6 +23,7 @@ NumberValue = bool | int | float  # the value of a number that forward takes
 _OwnName = Annotated[str, NameOf.DEFINED]
 _ResultName = Annotated[str, NameOf.RESULT]
 _ChangedName = Annotated[str, NameOf.CHANGED]
+_OwnerName = Annotated[str, NameOf.VALUE]
 _DimName = Annotated[str, NameOf.DIM]
 
 MODES = ("inference", "inference_mode", "training", "training_on_sum")
@@ -60,11 +61,28 @@ class Values:
     given: Given | None = None
 
 
+_FIRST = Size.of(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The place of an argument in the memory of another argument: a slice along an axis, as long as its own shape says.
+
+    With `copied` the first call has a copy there, so that only later calls with `shares` share memory.
+    """
+
+    of: _OwnerName
+    dim: int = 0
+    start: Size = _FIRST
+    copied: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Input:
     """A tensor that comes from outside: an argument of forward, or a parameter of the module.
 
-    A `buffer` is a parameter that is not differentiated and may be written to.
+    A `buffer` is a parameter that is not differentiated and may be written to. A `part` has the numbers of the argument
+    whose memory it shares, and no values or layout of its own.
     """
 
     name: _OwnName
@@ -77,6 +95,7 @@ class Input:
     requires_grad: bool = True  # False: training takes no gradient of it
     shard: int | None = None  # the axis that is split over ranks, by subjects that have several
     second_shard: int | None = None  # the axis that is split over the second dimension of a mesh of ranks
+    part: Part | None = None
 
     @property
     def shards(self) -> tuple[int | None, int | None]:
@@ -137,6 +156,7 @@ class LaterCall:
     step: str = ""  # `sgd` or `adamw`: before the call this optimizer makes a step and clears the gradients
     changes: tuple[Change, ...] = ()  # made before the call
     numbers: tuple[tuple[Annotated[str, NameOf.NUMBER], NumberValue], ...] = ()
+    shares: bool = False  # whether arguments that are copies of parts in the first call share memory in this call
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +273,7 @@ class Case:
                 *_tell(i, "buffer", "requires_grad", "shard", "second_shard"),
             ]
             + ([["given", _exact(i.values.given)]] if i.values.given else [])
+            + ([["part", _exact(i.part)]] if i.part else [])
             for i in self.inputs
         )
         tails = {
@@ -299,9 +320,9 @@ def _tell(record: object, *names: str) -> list[str]:
 
 
 def _tell_call(call: LaterCall) -> list[Any]:
-    """The fields of a call, without the last ones that are empty of `changes` and `numbers`."""
-    told: list[Any] = _exact(call)
-    return told if call.numbers else told[: -1 if call.changes else -2]
+    """The fields of a call, without the last ones that are empty of `changes`, `numbers` and `shares`."""
+    told: list[Any] = _exact(call)[:-1]
+    return (told if call.numbers else told[: -1 if call.changes else -2]) + _tell(call, "shares")
 
 
 def _exact(value: Any) -> Any:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from generators.program.calls import at_call, seed_at
-from generators.program.case import Case, Input, LaterCall
+from generators.program.case import Case, Input, LaterCall, Part
 from generators.program.changes import KINDS, ChangeText
 from generators.program.emit_layers import indent
 from generators.program.given import spell_given
@@ -24,17 +24,23 @@ _CALL = re.compile(r"[\w.]+\([^()]*(\([^()]*\)[^()]*)*\)")
 def emit_inputs(case: Case) -> str:
     """The text of `inputs()`, with parameters for sizes, seeds and numbers that differ in later calls."""
     parameters = [f"{name}={name}" for name in dict.fromkeys(name for call in case.calls for name, _ in call.sizes)]
-    text = "".join(f"        {emit_input(case, item)},\n" for item in case.arguments)
+    owners = {item.part.of for item in case.arguments if item.part}
+    made = {item.name: emit_input(case, item) for item in case.arguments}
+    head = "".join(f"    {name} = {text}\n" for name, text in made.items() if name in owners)
+    lines = [name if name in owners else text for name, text in made.items()]
     varied = {name for call in case.calls for name, _ in call.numbers}
     parameters += [f"{one.name}={number(one.value)}" for one in case.numbers if one.name in varied]
-    text += "".join(f"        {one.name if one.name in varied else number(one.value)},\n" for one in case.numbers)
+    lines += [one.name if one.name in varied else number(one.value) for one in case.numbers]
+    text = head + "    return [\n" + "".join(f"        {line},\n" for line in lines) + "    ]\n"
     if any(call.values == "other" for call in case.calls):
         parameters.append("seed=0")
         text = re.sub(r"rng\((\d+)\)", r"rng(\1 + seed)", text)
-    return f"\n\ndef inputs({', '.join(parameters)}):\n    return [\n{text}    ]\n"
+    return f"\n\ndef inputs({', '.join(parameters)}):\n{text}"
 
 
 def emit_input(case: Case, item: Input) -> str:
+    if item.part is not None:
+        return _emit_part(case, item, item.part)
     given, sizes = item.values.given, [str(size) for size in item.shape]
     if given is not None:
         varied = {name for call in case.calls for name, _ in call.sizes if not item.parameter}
@@ -51,6 +57,14 @@ def emit_input(case: Case, item: Input) -> str:
             text = f"{text}.to(torch.{item.dtype})"
         text = _emit_layout(text, item)
     return text
+
+
+def _emit_part(case: Case, item: Input, part: Part) -> str:
+    """The argument as a slice of another, or as the other itself."""
+    owner, size = next(other for other in case.inputs if other.name == part.of), item.shape[part.dim]
+    is_whole = owner.type == item.type
+    text = part.of if is_whole else f"{part.of}[{':, ' * part.dim}{part.start}:{part.start + size}]"
+    return f"{text}.clone()" if part.copied else text
 
 
 def emit_calls(case: Case) -> str:
@@ -87,7 +101,7 @@ def _yield(case: Case, call: LaterCall, changes: ChangeText, *, is_first: bool) 
     words += [f"seed={seed}"] if (seed := seed_at(case, call)) else []
     given = "first" if call.values == "same" else f"inputs({', '.join(words)})"
     pairs = zip(case.inputs, at_call(case, call).inputs, strict=True)
-    changed = {} if is_first else {item.name: _change(item, new) for item, new in pairs if not item.parameter}
+    changed = {} if is_first else {item.name: _change(case, item, new) for item, new in pairs if not item.parameter}
     if [*changed] != [*changed.values()]:
         changed |= {one.name: one.name for one in case.numbers}
         yield f"{', '.join(changed)}{',' * (len(changed) == 1)} = {given}"
@@ -108,7 +122,9 @@ def _yield(case: Case, call: LaterCall, changes: ChangeText, *, is_first: bool) 
     yield from body
 
 
-def _change(item: Input, new: Input) -> str:
+def _change(case: Case, item: Input, new: Input) -> str:
+    if new.part is not None:
+        return _emit_part(case, new, new.part) if new.part != item.part else item.name
     text = item.name if new.dtype == item.dtype else f"{item.name}.to(torch.{new.dtype})"
     return text if new.layout == item.layout else _emit_layout(f"{text}.contiguous()", new)
 

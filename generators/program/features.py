@@ -40,6 +40,7 @@ def features(case: Case) -> frozenset[str]:
         compared:unusual   a mask is compared with a number other than 0
         calls              later calls; calls:WORD for their differences
         writes:TARGET      a write into an argument, a buffer or a result
+        memory:shared      arguments that share memory
         setting:NAME       a setting
         region:KIND        a run of operations in a function of its own; region:KIND:OPTION too if it has an option
     """
@@ -52,6 +53,7 @@ def features(case: Case) -> frozenset[str]:
         "checkpoint": case.checkpoint,
         "calls": case.calls,
         "dtype:low": any(i.dtype in LOW_PRECISION for i in case.inputs),
+        "memory:shared": any(i.part for i in case.inputs),
         "returns:more": len(case.returns) > 1,
         "returns:twice": len({*case.returns}) < len(case.returns),
     }

@@ -118,4 +118,5 @@ def _input_cost(item: Input) -> float:
         + _number_cost(item.values.param)
         + 0.5 * (item.parameter + item.buffer + (not item.requires_grad))
         + sum(1 + shard / 10 for shard in item.shards if shard is not None)
+        + (0.0 if item.part is None else 8 + item.part.dim / 10 + item.part.copied + len(str(item.part.start)) / 10)
     )

@@ -27,7 +27,7 @@ from generators.program.regions import check_regions, list_autocasts
 from generators.program.settings import check_settings
 from generators.program.sizes import Size, show
 from generators.program.values import COMPLEX, DISTRIBUTIONS, DTYPES, LAYOUTS
-from generators.program.writes import check_memory, find_owners
+from generators.program.writes import check_memory, check_part, find_owners
 from generators.reasons import Reason
 from generators.records import NameOf
 
@@ -189,6 +189,9 @@ def check(case: Case) -> dict[str, TensorType]:
                 _check_input(item, case.sizes)
             except CaseError as error:
                 raise CaseError(f"{'parameter' if item.parameter else 'input'} {item.name!r}: {error}") from None
+        with add_place("inputs", item.name):
+            if item.part is not None:
+                check_part(case, item, item.part)
     with add_place("inputs"):
         require(bool(case.arguments), "a case needs at least one input that is not a parameter", Reason.ARGUMENTLESS)
     types = types_of(case)
@@ -275,6 +278,7 @@ def prune(case: Case) -> Case:
             needed.update((op.name, *op.args))
             seen.update(owners.get(name) for name in op.args)
     ops = tuple(o for o in case.ops if o.name in needed)
+    needed.update(i.part.of for i in case.inputs if i.part and i.name in needed)
     inputs = tuple(i for i in case.inputs if i.name in needed)
     if all(i.parameter for i in inputs):
         # A module needs an argument; the first argument also decides the device.

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from generators.errors import add_place, require, require_of
-from generators.program.case import Case, Op, TensorType
+from generators.program.case import Case, Input, Op, Part, TensorType, Values
 from generators.program.ops import KERNELS, OPS, complete_attributes
 from generators.program.ops.spec import Memory
 from generators.program.sizes import Size
+from generators.program.values import category
 from generators.reasons import Reason
 
 
@@ -35,7 +36,8 @@ def list_targets(case: Case) -> list[str]:
 
 def find_owners(case: Case) -> dict[str, str]:
     """For each value, the input or result that owns its memory. Operations that may return a view count as views."""
-    owners = {item.name: item.name for item in case.inputs}
+    shared = ((item.name, item.part) for item in case.inputs)
+    owners = {name: part.of if part and not part.copied else name for name, part in shared}
     for op in case.ops:
         is_new = OPS[op.kind].owns_memory and not is_in_place(op)
         owners[op.name] = op.name if is_new else owners.get(op.args[0], op.args[0])
@@ -77,6 +79,53 @@ def _check_reads_by_strides(case: Case, types: Mapping[str, TensorType]) -> None
             require(fits, f"op {op.name!r} reads place {last} of at most {room}", Reason.STRIDES)
 
 
+def check_part(case: Case, item: Input, part: Part) -> None:
+    """Raises CaseError unless the argument is a slice of another argument, of the same floating dtype."""
+    owner = next((other for other in case.arguments if other.name == part.of and other.part is None), None)
+    require(
+        owner is not None and owner is not item,
+        f"part of {part.of!r}, expected another argument that is no part",
+        Reason.MALFORMED,
+    )
+    assert owner is not None
+    require(
+        not item.parameter and 0 <= part.dim < len(item.shape),
+        f"dim {part.dim} is no axis of an argument",
+        Reason.MALFORMED,
+    )
+    require(
+        category(item.dtype) == 2 and item.dtype == owner.dtype,
+        "a part has its owner's floating dtype",
+        Reason.MALFORMED,
+    )
+    require(
+        (item.values, item.layout) == (Values(), "contiguous"),
+        "a part has no values and no layout of its own",
+        Reason.MALFORMED,
+    )
+    whole, sizes = owner.type.sizes(case.sizes), item.type.sizes(case.sizes)
+    stop = part.start.value(case.sizes) + sizes[part.dim]
+    fits = len(whole) == len(sizes) and part.start.value(case.sizes) >= 0 and stop <= whole[part.dim]
+    fits &= sizes == (*whole[: part.dim], sizes[part.dim], *whole[part.dim + 1 :])
+    require(
+        fits,
+        f"sizes {list(sizes)} from {part.start} along axis {part.dim} are no slice of {list(whole)}",
+        Reason.MALFORMED,
+    )
+    kept = not (item.is_differentiated or owner.is_differentiated) if case.training else not case.may_train
+    require(
+        kept,
+        "arguments that share memory have requires_grad: false from the first call on, if a call trains",
+        Reason.MALFORMED,
+    )
+    require(
+        (*item.shards, *owner.shards) == (None,) * 4,
+        "arguments that share memory are not split over ranks",
+        Reason.MALFORMED,
+    )
+    require(not case.contracts, "contracts are not allowed beside arguments that share memory", Reason.MALFORMED)
+
+
 def check_memory(case: Case, types: Mapping[str, TensorType]) -> None:
     """Raises CaseError if eager refuses a write, or if results would depend on strides or on order."""
     _check_in_place(case)
@@ -99,7 +148,8 @@ class _Memory:
     def __init__(self, case: Case) -> None:
         self._case, self._owners = case, find_owners(case)
         self._leaves = {i.name for i in case.inputs if case.training and i.is_differentiated}  # and their views
-        self._crowded = {i.name: "expand" for i in case.inputs if i.layout == "expanded"}
+        spread = {i.name for i in case.inputs if i.layout == "expanded"}
+        self._crowded = {i.name: "expand" for i in case.inputs if spread & {i.name, i.part.of if i.part else ""}}
         """By value of which several elements may have one place: the operation that made it so."""
         self._parts = set[str]()  # views that one call makes several of, and their views
         self._uncertain = set[str]()  # owners of what may be a view or a copy

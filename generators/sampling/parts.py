@@ -1,7 +1,8 @@
-"""Draws programs that have a given part: an operation, a region, a change, integers, or numbers as arguments."""
+"""Draws programs that have a given part: an operation, a region, a change, or a form that no operation tells."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from difflib import get_close_matches
+from functools import partial
 
 from generators.errors import UserError
 from generators.program.case import Case
@@ -12,6 +13,7 @@ from generators.sampling.calls import add_calls
 from generators.sampling.changes import add_changes, add_layers
 from generators.sampling.choices import Choices
 from generators.sampling.integers import add_integers
+from generators.sampling.memory import share_arguments, write_through_views
 from generators.sampling.numbers import add_numbers
 from generators.sampling.operations import DRAWN, OWN_WRITERS, add_operations
 from generators.sampling.regions import add_regions
@@ -19,7 +21,13 @@ from generators.sampling.sample import sample
 from generators.sampling.writes import add_read_by_strides
 
 _GROUPS = {"operations": DRAWN, "regions": tuple(REGIONS), "changes": tuple(KINDS)}
-_INTEGERS, _NUMBERS = "integers", "numbers"
+_FORMS: dict[str, Callable[[Case, Choices], Case]] = {
+    "integers": partial(add_integers, share=1.0),
+    "shared_arguments": share_arguments,
+    "odd_views": write_through_views,
+}
+"""Programs that no single operation tells, by name."""
+_NUMBERS = "numbers"
 _FAMILIES = {
     "decayed_sum": "linear_attention",
     "flex_attention": "flex",
@@ -28,7 +36,7 @@ _FAMILIES = {
     **dict.fromkeys(("polar", "view_as_complex", "view_as_real"), "llama"),
 }
 """The families whose programs have an operation that few other programs have."""
-_PARTS = frozenset({*_GROUPS, *DRAWN, *OWN_WRITERS, *REGIONS, *KINDS, _INTEGERS, _NUMBERS})
+_PARTS = frozenset({*_GROUPS, *DRAWN, *OWN_WRITERS, *REGIONS, *KINDS, *_FORMS, _NUMBERS})
 _NEXT = 1_000_000_000  # added to an index for another draw
 _TRIES = 500  # draws of a program, 7 ms each
 
@@ -94,8 +102,8 @@ def _add(part: str, case: Case, c: Choices) -> Case | None:
     """The case with the part; None if a few tries find no place for it."""
     if part in list_parts(case):
         return case
-    if part == _INTEGERS:
-        changed = add_integers(case, c, 1.0)
+    if part in _FORMS:
+        changed = _FORMS[part](case, c)
         return None if changed is case else changed
     if part == _NUMBERS:
         changed = case if case.numbers else add_numbers(case, c)

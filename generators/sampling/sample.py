@@ -23,6 +23,7 @@ from generators.sampling.families import FAMILIES, Family
 from generators.sampling.forms import add_forms
 from generators.sampling.heads import draw_qkv, merge_heads, restore_axes
 from generators.sampling.integers import add_integers
+from generators.sampling.memory import add_memory
 from generators.sampling.numbers import NUMBERS_SHARE, add_numbers
 from generators.sampling.operations import add_operations
 from generators.sampling.regions import add_regions
@@ -128,6 +129,7 @@ AUTOCAST_SHARE = 0.03  # the share of cases under autocast, of those that stay w
 STATES_SHARE = 0.15  # the share of cases whose call is in another state, doubled for kernels
 INTEGERS_SHARE = 0.03  # the share of cases with integers beyond 2^31, or that wrap around
 STRIDED_SHARE = 0.02  # the share of cases with a read by strides, which depends on how a value lies in memory
+MEMORY_SHARE = 0.03  # the share of cases with arguments that share memory, or writes through odd views
 MASKS_SHARE = 0.3  # the share of random cases that get more dropout, and show its masks
 OPERATIONS_SHARE = 0.08  # the share of cases with operations of the whole table
 REGIONS_SHARE = 0.08  # the share of cases with regions
@@ -207,6 +209,7 @@ def sample(
     case = show_dropouts(case, Choices(f"{seed}:{index}:masks"), MASKS_SHARE)
     case = add_integers(case, Choices(f"{seed}:{index}:integers"), INTEGERS_SHARE)
     case = add_read_by_strides(case, Choices(f"{seed}:{index}:strided"), STRIDED_SHARE)
+    case = add_memory(case, Choices(f"{seed}:{index}:memory"), MEMORY_SHARE)
     numbers = Choices(f"{seed}:{index}:numbers")
     if numbers.chance(NUMBERS_SHARE):
         case = add_numbers(case, numbers)

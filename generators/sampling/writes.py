@@ -42,8 +42,8 @@ def _insert(case: Case, c: Choices) -> Case:
         returns.append(b.op("clone", new, to="before"))
     target = new
     for _ in range(c.draw({0: 3.0, 1: 4.0, 2: 2.0})):
-        target = _view(b, c, target)
-    written = _write(b, c, target, floats)
+        target = draw_view(b, c, target)
+    written = draw_write(b, c, target, floats)
     if c.chance(0.4):
         returns.append(c.pick((new, target, written)))
     if c.chance(0.6):
@@ -53,7 +53,8 @@ def _insert(case: Case, c: Choices) -> Case:
     return changed
 
 
-def _draw_slice(b: Builder, c: Choices, value: str) -> dict[str, Any]:
+def draw_slice(b: Builder, c: Choices, value: str) -> dict[str, Any]:
+    """The attributes of a slice of the value."""
     axis = c.below(b.rank(value))
     size = b.shape(value)[axis]
     start = c.below(max(1, b.size(size)))
@@ -61,10 +62,11 @@ def _draw_slice(b: Builder, c: Choices, value: str) -> dict[str, Any]:
     return {"dim": axis, "start": start, "stop": stop, "step": c.draw({1: 6.0, 2: 1.0})}
 
 
-def _view(b: Builder, c: Choices, value: str) -> str:
+def draw_view(b: Builder, c: Choices, value: str) -> str:
+    """Adds a slice, a row, or a view with other axes."""
     kind, rank = c.draw(_VIEWS), b.rank(value)
     require(rank > 0, "a view needs an axis")
-    part = _draw_slice(b, c, value)
+    part = draw_slice(b, c, value)
     if kind == "narrow":
         return b.op(kind, value, to="part", **part)
     if kind == "transpose":
@@ -73,7 +75,7 @@ def _view(b: Builder, c: Choices, value: str) -> str:
     return b.op(kind, value, to="row", dim=part["dim"], **options)
 
 
-def _write(b: Builder, c: Choices, target: str, floats: list[str]) -> str:
+def draw_write(b: Builder, c: Choices, target: str, floats: list[str]) -> str:
     """Writes into the target: a value of its type, the target negated, or a number."""
     rank = b.rank(target)
     kind = c.draw(WRITES if rank else _ELEMENTWISE)
@@ -85,7 +87,7 @@ def _write(b: Builder, c: Choices, target: str, floats: list[str]) -> str:
         mask = b.input("mask", b.shape(target), Values("random", scale=0.5), "bool")
         return b.op(kind, target, mask, value=number) if kind == "masked_fill_" else b.op(kind, target, mask, values)
     if kind.startswith("set"):
-        part = _draw_slice(b, c, target)
+        part = draw_slice(b, c, target)
         part = part if kind == "set_slice" else {"dim": part["dim"], "index": part["start"]}
         given = [] if c.chance(0.2) else [b.op("narrow" if "stop" in part else "select", values, to="part", **part)]
         return b.op(kind, target, *given, other=None if given else number, **part)
@@ -135,11 +137,11 @@ def _draw_read_by_strides(case: Case, c: Choices) -> Case:
     elif step == "expand":
         value = b.op(step, b.op("unsqueeze", value, to="wide"), to="wide", sizes=(2, *b.shape(value)))
     elif step == "write":
-        value = _write(b, c, b.op("clone", value, to="new"), [])
+        value = draw_write(b, c, b.op("clone", value, to="new"), [])
     elif step:
         value = b.op(step, value, to="new")
     if c.chance(0.3):
-        value = _view(b, c, value)
+        value = draw_view(b, c, value)
     shape = b.shape(value)[step == "expand" :]
     strides, whole = [product(shape[axis + 1 :]) for axis in range(len(shape))], product(shape)
     reads = [(shape, strides), (shape[::-1], strides[::-1]), ((whole,), [ONE]), ((whole - 2, Size.of(3)), [ONE, ONE])]

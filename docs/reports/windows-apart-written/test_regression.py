@@ -1,0 +1,50 @@
+# Owner(s): ["module: pt2-dispatcher"]
+"""[AOTAutograd] a write through windows (unfold) that leave places out: these places become 0
+
+The method below is for test/functorch/test_aotdispatch.py, class TestAOTAutograd.
+Exits with 1 if the bug shows, 0 if it does not, 125 if the script can't tell.
+"""
+import os, sys, unittest
+
+if __name__ == "__main__":
+    sys.excepthook = lambda _, error, __: (print(f"can't run here: {error!r}", file=sys.stderr), os._exit(125))
+import torch
+from torch import nn
+
+D = 8
+
+
+def rng(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+class Module(nn.Module):
+    def forward(self, x):
+        base = x.clone()
+        windows = base.unfold(0, 2, 3)
+        windows.add_(1.0)
+        return base
+
+
+def inputs():
+    return [
+        torch.randn((D,), generator=rng(0)),
+    ]
+
+
+class RegressionTest(unittest.TestCase):
+    def test_windows_apart_written(self):
+        with torch.no_grad():
+            eager = Module().eval()(*inputs())
+            actual = torch.compile(Module().eval(), dynamic=False)(*inputs())
+            exact = Module().eval().double()(*[x.double() for x in inputs()])
+            off = lambda value: f"{(value - exact).abs().max():.2g}"
+            print(f"float64 up to {exact.abs().max():.2g}; off by: eager {off(eager)}, compiled {off(actual)}")
+            # atol: half of this bug's error, 2.2
+            torch.testing.assert_close(actual.double(), exact, atol=1.1, rtol=0, equal_nan=True)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)  # the number of threads selects kernels and splits sums
+    result = unittest.main(exit=False).result
+    sys.exit(1 if result.failures else 125 if result.errors else 0)

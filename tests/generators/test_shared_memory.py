@@ -1,0 +1,114 @@
+"""Arguments that are parts of one tensor: a cache and its tail."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from corpus.casefile import dumps, loads
+from corpus.passes.program import simplify_inputs
+from fuzz.check.run.program import Program, execute
+from generators.errors import CaseError
+from generators.program.case import Case, Input, LaterCall, Part, Values
+from generators.program.emit import source
+from generators.program.sizes import Size
+from generators.program.type_check import check, is_valid, make_op, prune
+from generators.program.writes import find_owners
+
+TAIL = Input("tail", (Size.of("B"), Size.of("S - 2")), "float32", part=Part("cache", dim=1, start=Size.of(2)))
+CACHE = Input("cache", (Size.of("B"), Size.of("S")), "float32", Values(seed=3))
+SHARED = Case(
+    dims=(("B", 2), ("S", 5)),
+    inputs=(CACHE, TAIL),
+    ops=(make_op("written", "mul_", ["tail"], {"other": 3.0}), make_op("out", "neg", ["cache"], {})),
+    returns=("out",),
+)
+
+
+def share_later(case: Case) -> Case:
+    """The case whose arguments are apart in its first call."""
+    assert TAIL.part is not None
+    tail = replace(TAIL, part=replace(TAIL.part, copied=True))
+    return replace(case, inputs=(CACHE, tail), calls=(LaterCall(shares=True), LaterCall()))
+
+
+def with_input(item: Input, **changes: object) -> Case:
+    changed = replace(item, **changes)  # type: ignore[arg-type]
+    return replace(SHARED, inputs=tuple(changed if one is item else one for one in SHARED.inputs))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_arguments_share_memory_in_every_run(dtype: torch.dtype) -> None:
+    program = Program(source(share_later(SHARED)))
+    module = program.module(training=False)
+
+    def shares(inputs: list[torch.Tensor]) -> bool:
+        cache, tail = inputs
+        return tail.data_ptr() == cache[:, 2:].data_ptr() and tail.stride() == cache[:, 2:].stride()
+
+    calls = program.calls(module, lambda memory: memory.to(dtype, copy=True))
+    assert [shares(inputs) for inputs in calls] == [False, True, False]
+    found = execute(module, module, program.calls(module, lambda memory: memory.to(dtype, copy=True)), training=False)
+    apart, shared, again = found.outputs.values()
+    assert torch.equal(apart, again)
+    assert torch.equal(shared[:, 2:], 3 * apart[:, 2:])
+    assert torch.equal(shared[:, :2], apart[:, :2])
+    seen = [(name.call, name.name) for name in found.mutated]
+    assert seen == [(1, 1), (2, 0), (2, 1), (3, 1)], "the write is seen under both names"
+    program.close()
+
+
+def test_files_and_pruning_keep_parts() -> None:
+    for case in (SHARED, share_later(SHARED)):
+        check(case)
+        assert loads(dumps(case)) == case
+        assert prune(case) == case
+    assert find_owners(SHARED)["written"] == "cache"
+    assert find_owners(share_later(SHARED))["written"] == "tail"
+    alone = prune(replace(SHARED, ops=SHARED.ops[:1], returns=("written",)))
+    assert [item.name for item in alone.inputs] == ["cache", "tail"]
+    assert SHARED.id != share_later(SHARED).id != with_input(TAIL, part=None).id
+
+
+def test_shrinking_takes_parts_apart() -> None:
+    simpler = [case for case in simplify_inputs(share_later(SHARED)) if is_valid(case)]
+    parts = [{item.name: item.part for item in case.inputs}["tail"] for case in simpler]
+    assert any(part is not None and not part.copied for part in parts)
+    assert any(part is not None and part.start == Size.of(0) for part in parts)
+    assert is_valid(with_input(TAIL, part=None))
+
+
+def test_a_part_of_equal_sizes_is_the_argument_itself() -> None:
+    case = with_input(TAIL, shape=CACHE.shape, part=Part("cache"))
+    check(case)
+    program = Program(source(case))
+    first, second = program.inputs()
+    assert first is second
+    program.close()
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        (with_input(TAIL, part=Part("other")), "expected another argument that is no part"),
+        (with_input(TAIL, part=Part("tail")), "expected another argument that is no part"),
+        (with_input(TAIL, part=Part("cache", dim=1, start=Size.of(3))), "no slice"),
+        (with_input(TAIL, part=Part("cache", dim=0)), "no slice"),
+        (with_input(TAIL, values=Values(seed=1)), "no values and no layout"),
+        (with_input(TAIL, dtype="float64"), "its owner's floating dtype"),
+        (replace(SHARED, mode="training"), "requires_grad: false"),
+        (replace(SHARED, calls=(LaterCall(dtype="float64"),)), "keep their dtype"),
+        (replace(SHARED, calls=(LaterCall(shares=True),)), "no argument is copied"),
+    ],
+)
+def test_parts_that_make_no_sense_are_refused(case: Case, message: str) -> None:
+    with pytest.raises(CaseError, match=message):
+        check(case)
+
+
+def test_a_write_reads_no_overlapping_argument() -> None:
+    head = replace(TAIL, name="head", part=Part("cache", dim=1))
+    write = make_op("written", "copy_", ["tail", "head"], {})
+    overlapping = replace(SHARED, inputs=(CACHE, TAIL, head), ops=(write, SHARED.ops[1]))
+    with pytest.raises(CaseError, match="of which it also reads"):
+        check(overlapping)

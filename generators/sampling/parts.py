@@ -11,6 +11,7 @@ from generators.program.regions import REGIONS
 from generators.sampling.calls import add_calls
 from generators.sampling.changes import add_changes, add_layers
 from generators.sampling.choices import Choices
+from generators.sampling.dtypes import WRITERS, add_dtypes
 from generators.sampling.integers import add_integers
 from generators.sampling.operations import DRAWN, OWN_WRITERS, add_operations
 from generators.sampling.regions import add_regions
@@ -27,7 +28,7 @@ _FAMILIES = {
     **dict.fromkeys(("polar", "view_as_complex", "view_as_real"), "llama"),
 }
 """The families whose programs have an operation that few other programs have."""
-_PARTS = frozenset({*_GROUPS, *DRAWN, *OWN_WRITERS, *REGIONS, *KINDS, _INTEGERS})
+_PARTS = frozenset({*_GROUPS, *DRAWN, *OWN_WRITERS, *REGIONS, *KINDS, *WRITERS, _INTEGERS})
 _NEXT = 1_000_000_000  # added to an index for another draw
 _TRIES = 500  # draws of a program, 7 ms each
 
@@ -95,6 +96,9 @@ def _add(part: str, case: Case, c: Choices) -> Case | None:
         return case
     if part == _INTEGERS:
         changed = add_integers(case, c, 1.0)
+        return None if changed is case else changed
+    if part in WRITERS:
+        changed = add_dtypes(case, c, 1.0, part)
         return None if changed is case else changed
     if part in REGIONS:
         changed = add_regions(case, c, (part,))

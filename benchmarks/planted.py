@@ -45,11 +45,13 @@ RARE = dict.fromkeys(("seeds_shared", "mask_rows_repeated"), "inductor_random")
 RARE |= dict.fromkeys(("key_without_numbers", "key_without_strides"), "inductor_warm")
 RARE |= {"graph_input_stale": "inductor_reduce_overhead"}
 RARE |= dict.fromkeys(("shard_kept", "offset_forgotten", "partial_kept"), "sharded")
+RARE |= dict.fromkeys(("second_partial_kept", "moved_shard_reversed"), "sharded")
 """The subjects that alone show a defect, and first run after minutes, by the name of the defect."""
 PARTS = dict.fromkeys(("custom_arguments_swapped", "custom_argument_reversed"), "custom_op")
 PARTS |= {"branch_swapped": "cond", "first_step_skipped": "while_loop", "members_mismatched": "vmap"}
 PARTS |= {"tangents_are_primals": "jvp", "parameter_stale": "replaced", "hook_unguarded": "forward_hook"}
 PARTS |= {"self_included": "scatter_reduce", "products_narrowed": "integers"}
+PARTS |= dict.fromkeys(("number_kept", "flag_unguarded"), "numbers")
 """The part of programs that a defect is about: campaigns of the engineers of that part draw it alone."""
 
 

@@ -28,6 +28,7 @@ stand beside `name`, `op` and `args`. Defaults are those of `generators.program.
 - `checkpoint`: as in `Case`
 - `regions`: mappings with the fields of `Region`
 - `setup`, and `changes` of a call: mappings with the fields of `Change`
+- `numbers`: mappings by name, with the fields of `Number`
 - `before`: mappings with the fields of `Earlier`; a case in it has no `case_format`
 """
 
@@ -48,7 +49,7 @@ from generators.records import Codec, RecordError, RecordForm, at, describe_data
 _FORMAT = 1
 KEYS = (
     *("case_format", "dims", "mode", "dynamic", "autocast", "inputs", "ops", "returns", "contracts"),
-    *("calls", "checkpoint", "settings", "before", "regions", "setup"),
+    *("calls", "checkpoint", "settings", "before", "regions", "setup", "numbers"),
 )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, replace
 from itertools import chain, islice
 
-from corpus.passes import contracts, program
+from corpus.passes import contracts, numbers, program
 from corpus.passes.readability import grow_sizes, make_readable
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
@@ -24,6 +24,7 @@ PASSES: tuple[Pass, ...] = (
     program.drop_calls,
     program.drop_differences,
     program.drop_regions,
+    numbers.drop_numbers,
     program.drop_writes,
     program.start_later,
     program.return_less,

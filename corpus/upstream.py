@@ -1,6 +1,7 @@
 """The issues and pull requests about a bug that a person found in the trackers of other projects."""
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -10,6 +11,8 @@ _TRACKED = re.compile(r"((?:[\w.-]+/)?[\w.-]+)#([0-9]+)")
 _Ref = Annotated[
     str, matches(rf"{_TRACKED.pattern}|https?://\S+", 'is neither a number such as "pytorch#186799" nor a URL')
 ]
+_Relation = Literal["same", "family", "related"]
+_HEADS: Mapping[_Relation, str] = {"same": "known upstream", "family": "same family", "related": "see also"}
 _Date = Annotated[str, matches("[0-9]{4}-[0-9]{2}(-[0-9]{2})?", 'is not a date such as "2026-09" or "2026-09-30"')]
 
 
@@ -18,7 +21,8 @@ class Issue:
     """An issue or pull request about a bug, or about a relative of it."""
 
     ref: _Ref
-    relation: Literal["same", "related"]
+    relation: _Relation
+    """`family`: perhaps the same root cause, which nobody has proven."""
     state: Literal["open", "closed", "merged", "unknown"]
     note: str = ""
 
@@ -49,7 +53,11 @@ class Upstream:
         return tuple(issue for issue in self.issues if issue.relation == "same")
 
     def __str__(self) -> str:
+        return self.spell(str)[0]
+
+    def spell(self, spell_issue: Callable[[Issue], str]) -> list[str]:
+        """In words, the nearest issues first: ["known upstream: pytorch#1 (open)", "see also: pytorch#2"]."""
         if not self.issues:
-            return f"not found upstream, searched {self.searched}"
-        told = "known" if self.same else "related"
-        return f"{told} upstream: {', '.join(map(str, self.same or self.issues))}"
+            return [f"not found upstream, searched {self.searched}"]
+        found = {head: [one for one in self.issues if one.relation == kind] for kind, head in _HEADS.items()}
+        return [f"{head}: {', '.join(map(spell_issue, issues))}" for head, issues in found.items() if issues]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fuzz.changed_rewrites import describe_changed, find_changed, has_rewrites
 from fuzz.commands import list_commands, shorten
 from fuzz.durations import format_count
 from fuzz.importing.importer import Block, describe_gaps
@@ -101,6 +102,12 @@ class ModuleRow:
         return next((side for side in (self.new, self.old) if side.verdict.is_finding), None)
 
     @property
+    def rewrites(self) -> dict[str, tuple[str, ...]]:
+        """The rewrites that compilers applied, by the label of the side."""
+        compiled = (side for side in (self.old, self.new) if side.label != EAGER and has_rewrites(side.verdict))
+        return {side.label: side.rewrites for side in compiled}
+
+    @property
     def report(self) -> str:
         """The command that writes the report."""
         if self.case is None or self.failed is None:
@@ -166,7 +173,7 @@ def render(rows: Sequence[ModuleRow], factory: str, labels: Sequence[str], left:
         row = of_kind[0]
         errors = "" if row.answer is Answer.POLICY else _describe_errors(of_kind)
         lines.append(f"{_name(of_kind):{width}}  {row.way}  {row.mode}  {row.told}{errors}")
-        lines += [f"    rewrites: {applied}"] if (applied := _describe_rewrites(row)) else []
+        lines += [f"    rewrites {applied}" for applied in _describe_rewrites(row)]
         lines += [f"    first in: {row.first}"] if row.first else []
         told = (row.old,) if row.is_beside_eager and not row.new.verdict.is_finding else (row.old, row.new)
         lines += [f"    {side.label}: {side.why}" for side in told if side.why]
@@ -199,6 +206,7 @@ def summarize(rows: Sequence[ModuleRow], factory: str, labels: Sequence[str], le
         f"{format_count(len(judged), 'result')} of {format_count(blocks, 'block')} of {factory}, {sides}.",
         *_describe_inputs(judged),
         f"{wrong}.",
+        *_describe_changed_rewrites(judged),
         f"{', '.join(f'{number} {answer}' for answer, number in told.items()) or 'nothing'}.",
         *([f"Not begun: {', '.join(left)}."] if left else []),
     ]
@@ -219,6 +227,12 @@ def _describe_inputs(rows: Sequence[ModuleRow]) -> list[str]:
     ]
 
 
+def _describe_changed_rewrites(rows: Sequence[ModuleRow]) -> list[str]:
+    """The rewrites that changed in any block, with the number of results."""
+    counted = Counter(line for row in rows for line in describe_changed(row.rewrites))
+    return [f"Rewrites {line} ({format_count(number, 'result')})." for line, number in counted.items()]
+
+
 def _describe_errors(rows: Sequence[ModuleRow]) -> str:
     """The largest errors of both sides, relative to rounding."""
     measured = (side for row in rows for side in (row.old, row.new) if side.verdict is not Verdict.NONFINITE)
@@ -227,11 +241,11 @@ def _describe_errors(rows: Sequence[ModuleRow]) -> str:
     return "".join(f", {label} {ratio:.2g} of rounding" for label, ratio in largest.items())
 
 
-def _describe_rewrites(row: ModuleRow) -> str:
-    if row.old.label == EAGER or row.old.rewrites == row.new.rewrites:
-        return ", ".join(row.new.rewrites)
-    sides = [f"{side.label} {', '.join(side.rewrites)}" for side in (row.old, row.new) if side.rewrites]
-    return "; ".join(sides)
+def _describe_rewrites(row: ModuleRow) -> list[str]:
+    """The rewrites of both sides, then those of one side alone."""
+    applied = row.rewrites
+    shared = [name for name in row.new.rewrites if all(name in names for names in applied.values())]
+    return [*([f"applied: {', '.join(shared)}"] if shared else []), *describe_changed(applied)]
 
 
 def as_data(row: ModuleRow) -> dict[str, Any]:
@@ -255,6 +269,7 @@ def as_data(row: ModuleRow) -> dict[str, Any]:
         | gaps
         | {
             "answer": row.told,
+            "changed_rewrites": {name: list(labels) for name, labels in find_changed(row.rewrites).items()},
             "reason": row.reason,
             **sides,
             "first": row.first,

@@ -30,7 +30,6 @@ from generators.program.emit import source
 from generators.program.ops import OPS
 from generators.program.type_check import check
 from generators.program.values import category
-from generators.program.writes import VIEW_MEMORY
 
 _AS_WRONG = 0.5
 """A subject with this share of eager's error, where an operation of eager is proven wrong, makes the same mistake."""
@@ -242,7 +241,7 @@ class ModuleComparison:
             return ""
         before = case.dependencies([case.returns[wrong.output]])
         # A view computes nothing.
-        computed = {op.name for op in case.ops if OPS[op.kind].memory not in VIEW_MEMORY}
+        computed = {op.name for op in case.ops if not OPS[op.kind].memory.is_view}
         floats = [name for name in floats if name in before and name in computed]
         asker = self._run_by(wrong)
 

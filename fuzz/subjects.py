@@ -32,7 +32,7 @@ class SubjectSpec:
     random: bool = False  # in cases with active dropout it draws its own random numbers, not eager's
     recomputes: bool = False  # in training, most of what the backward pass reads is computed again
     warm: bool = False  # it runs what torch's caches of compiled programs have for the case
-    sharded: bool = False  # on two ranks, which have a part of each input
+    sharded: bool = False  # on several ranks, which have a part of each input
     options: bool = False  # it takes only cases with settings, and compiles and runs under them
     public: bool = True  # users can run it, so a failure under it is a finding by itself
     devices: tuple[str, ...] = _ANY  # where it runs
@@ -80,7 +80,7 @@ MEMORY_BUDGET = 0.1
 INDUCTOR = "inductor"
 """torch.compile as users call it."""
 SHARDED = "sharded"
-"""DTensors on two ranks, not compiled."""
+"""DTensors on several ranks, not compiled."""
 _SDPA = "_scaled_dot_product_"
 
 _BASES: dict[str, tuple[SubjectSpec, str]] = {
@@ -104,7 +104,7 @@ _BASES: dict[str, tuple[SubjectSpec, str]] = {
         "",
     ),
     "sdpa_cudnn": (SubjectSpec(sdpa="CUDNN_ATTENTION", operations=(f"{_SDPA}cudnn_attention",), devices=_CUDA), ""),
-    SHARDED: (SubjectSpec(sharded=True, devices=_CPU), "DTensors on two ranks of this machine"),
+    SHARDED: (SubjectSpec(sharded=True, devices=_CPU), "DTensors on two ranks of this machine, or on 2 x 2"),
     "eager": (SubjectSpec(), ""),
 }
 """Subjects without axes, each with a description. `eager` tests the oracle: it must agree with itself."""
@@ -117,7 +117,7 @@ _AXES: dict[str, tuple[dict[str, Any], str]] = {
     "warm": ({"warm": True}, "runs what the caches on disk have, as a second process does"),
     "reduce_overhead": ({"keywords": (("mode", "reduce-overhead"),)}, "a mode of torch.compile"),
     "max_autotune": ({"keywords": (("mode", "max-autotune"),)}, "a mode of torch.compile"),
-    SHARDED: ({"sharded": True, "devices": _CPU}, "DTensors on two ranks of this machine"),
+    SHARDED: ({"sharded": True, "devices": _CPU}, "DTensors on two ranks of this machine, or on 2 x 2"),
 }
 """Variations of a subject: the fields that each changes, and a description."""
 

@@ -14,6 +14,7 @@ from fuzz.ask.evaluator import Evaluator
 from fuzz.ask.question import Asker, ProcessState, Question, ask_or_raise
 from fuzz.ask.transport import CompilersOff
 from fuzz.bug_identity import compare_outcome, kind_of
+from fuzz.changed_rewrites import describe_changed, has_rewrites
 from fuzz.cli import ignore_lost_output
 from fuzz.compilers.table import COMPILERS
 from fuzz.durations import format_count
@@ -66,6 +67,12 @@ class VersionRow:
         if all(passes) or not any(passes):
             return VersionChange.SAME if all(passes) else VersionChange.FAILS
         return VersionChange.FIXED if passes[-1] else VersionChange.REGRESSED
+
+    @property
+    def changed_rewrites(self) -> list[str]:
+        """As `describe_changed`, of the versions that compiled and ran the case. No verdict depends on it."""
+        compiled = {label: one for label, one in self.results.items() if has_rewrites(one.verdict)}
+        return describe_changed({label: one.applied_rewrites for label, one in compiled.items()})
 
 
 A = TypeVar("A", bound=Asker)
@@ -170,9 +177,19 @@ def render_table(rows: Sequence[VersionRow], labels: Iterable[str], n_wanted: in
         if found and change is not VersionChange.SAME:
             listed = [line for row in found for line in _describe_row(row)]
             lines += [f"{change} ({len(found)}): {change.label}", *listed, ""]
+    if other := [row for row in rows if row.changed_rewrites]:
+        listed = [
+            line for row in other for line in (f"  {row.path} under {row.subject}", *_indent(row.changed_rewrites))
+        ]
+        lines += [f"other rewrites ({len(other)}): applied in one version, not in another", *listed, ""]
+        counts.append(f"{len(other)} with other rewrites")
     cut = f" of {n_wanted}, then interrupted" if len(rows) < n_wanted else ""
     head = f"{format_count(len(rows), 'comparison')}{cut}, {_spell_all([*labels])}"
     return "\n".join([*lines, f"{head}: {', '.join(counts) or 'none'}"])
+
+
+def _indent(lines: Iterable[str]) -> list[str]:
+    return [f"      {line}" for line in lines]
 
 
 def _describe_row(row: VersionRow) -> list[str]:
@@ -182,7 +199,7 @@ def _describe_row(row: VersionRow) -> list[str]:
     notable = [result for result in row.results.values() if result.verdict is Verdict.SKIPPED]
     notable += [result for result in row.results.values() if result.verdict.is_finding]
     if notable and (message := describe(notable[-1])):
-        lines.append(f"      {message if len(message) < _LONGEST else f'{message[:_LONGEST]}...'}")
+        lines += _indent([message if len(message) < _LONGEST else f"{message[:_LONGEST]}..."])
     return lines
 
 

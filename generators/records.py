@@ -38,6 +38,7 @@ class NameOf(Enum):
     CHANGED = "what a change changes, or a dtype"
     DIM = "a dimension"
     VARYING = "a dimension that may vary between calls"
+    NUMBER = "a number that forward takes"
 
 
 _NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "text"}

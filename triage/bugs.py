@@ -16,7 +16,7 @@ from fuzz.commands import find_report
 from fuzz.versions import read_verdicts
 from triage.listed import ListedBug, list_bugs
 from triage.page import spell_in_one_line
-from triage.report.filing import describe_models, describe_upstream, render_facts, replace_facts
+from triage.report.filing import describe_models, describe_upstream, renew_head
 from triage.report.wording import link_line
 
 PAGE = ROOT / "docs" / "bugs.md"
@@ -56,8 +56,7 @@ def renew_reports(listed: Iterable[ListedBug]) -> Iterable[tuple[Path, str]]:
     """The file and the renewed text of each bug's report."""
     for one in listed:
         if path := find_report(one.bug.id):
-            facts = render_facts(one.bug.title, one.entry, one.bug.cause, one.bug)
-            yield path, replace_facts(path.read_text(encoding="utf-8"), facts)
+            yield path, renew_head(path.read_text(encoding="utf-8"), one.entry, one.bug)
 
 
 def make_page(listed: Iterable[ListedBug], without_example: Iterable[Bug] = ()) -> str:
@@ -138,9 +137,8 @@ def _row(one: ListedBug, versions: dict[str, list[str]]) -> str:
 
 def _spell_status(bug: Bug) -> str:
     """The status of a bug, here and upstream, with links."""
-    if bug.known_upstream and bug.status.kind == "new":
-        return f"known upstream<br>{describe_upstream(bug, notes=False)}"
-    return f"{bug.status.words}<br>upstream: {describe_upstream(bug, notes=False)}"
+    upstream = describe_upstream(bug, notes=False)
+    return upstream if bug.known_upstream and bug.status.kind == "new" else f"{bug.status.words}<br>{upstream}"
 
 
 if __name__ == "__main__":

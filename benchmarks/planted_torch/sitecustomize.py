@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from torch_defects import COMPILER_DEFECTS, FUNCTIONS, OPERATIONS, RELUS, REPLACEMENTS, Change
+from torch_defects import COMPILER_DEFECTS, FUNCTIONS, HARMLESS, OPERATIONS, RELUS, REPLACEMENTS, Change
 
 
 def _replace(module: Any, path: str, make: Change) -> None:
@@ -90,7 +90,7 @@ _MODULES = (
 for _name, _change, _known in _MODULES:
     if _known.keys() & PLANTS:
         sys.meta_path.insert(0, _After(_name, _change))
-_IN_FUNCTIONS = {**FUNCTIONS, **{name: row[:3] for name, row in COMPILER_DEFECTS.items()}}
+_IN_FUNCTIONS = {**FUNCTIONS, **HARMLESS, **{name: row[:3] for name, row in COMPILER_DEFECTS.items()}}
 for _plant_name in _IN_FUNCTIONS.keys() & PLANTS:
     _name, _path, _make = _IN_FUNCTIONS[_plant_name]
     sys.meta_path.insert(0, _After(_name, functools.partial(_replace, path=_path, make=_make)))

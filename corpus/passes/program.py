@@ -3,16 +3,20 @@
 import itertools
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, replace
 from functools import reduce
 from typing import Any, TypeVar
 
+from generators.errors import CaseError
 from generators.program import edits
 from generators.program.calls import at_call
 from generators.program.case import Attr, Case, LaterCall, Op, Values
 from generators.program.kept_places import list_simpler
+from generators.program.numbers import set_numbers
 from generators.program.ops import OPS
 from generators.program.references import rename
+from generators.program.regions import REGIONS
 from generators.program.roles import HEADS, find_attentions, plain_names, trace
 from generators.program.simplicity import SIMPLER_CALLS
 from generators.program.sizes import ONE, Size
@@ -61,18 +65,22 @@ def drop_differences(case: Case) -> Iterator[Case]:
     for at, call in enumerate(case.calls):
         changes: list[dict[str, Any]] = [{field.name: field.default} for field in fields(call)]
         changes += [{"sizes": (item,)} for item in call.sizes]
-        changes += [{"changes": kept} for kept in _drop_each(call.changes)]
+        changes += [{"changes": kept} for kept in drop_each(call.changes)]
+        changes += [{"numbers": kept} for kept in drop_each(call.numbers)]
+        for place, (name, value) in enumerate(call.numbers):
+            changes += [{"numbers": edits.swap(call.numbers, place, (name, plain))} for plain in _plainer(value)]
         changes += [{name: word} for name, words in SIMPLER_CALLS.items() for word in words]
         for number, (name, size) in enumerate(call.sizes):
             for smaller in (case.sizes[name] + 1, 1, 2, size // 2, size - 1):
                 changes.append({"sizes": edits.swap(call.sizes, number, (name, smaller))})
         for change in changes:
             yield replace(case, calls=edits.swap(case.calls, at, replace(call, **change)))
-    for kept in ((), *_drop_each(case.setup)) if case.setup else ():
+    for kept in ((), *drop_each(case.setup)) if case.setup else ():
         yield replace(case, setup=kept)
 
 
-def _drop_each(items: tuple[T, ...]) -> list[tuple[T, ...]]:
+def drop_each(items: tuple[T, ...]) -> list[tuple[T, ...]]:
+    """For each item, all others."""
     return [edits.swap(items, at) for at in range(len(items))]
 
 
@@ -85,13 +93,17 @@ def drop_writes(case: Case) -> Iterator[Case]:
 
 
 def drop_regions(case: Case) -> Iterator[Case]:
-    """Drop all regions, then each; then leave out operations at an end of a region: half of them, or one."""
-    for kept in ((), *(_drop_each(case.regions) if len(case.regions) > 1 else ())) if case.regions else ():
+    """Drop all regions, then each; then leave out operations at an end of a region, half of them or one, or take a
+    simpler option."""
+    for kept in ((), *(drop_each(case.regions) if len(case.regions) > 1 else ())) if case.regions else ():
         yield replace(case, regions=kept)
     for at, region in enumerate(case.regions):
         for count in dict.fromkeys((len(region.ops) // 2, 1)):
             for ops in (region.ops[count:], region.ops[:-count]) if 0 < count < len(region.ops) else ():
                 yield replace(case, regions=edits.swap(case.regions, at, replace(region, ops=ops)))
+        options = REGIONS[region.kind].options
+        for option in options[: options.index(region.option)]:
+            yield replace(case, regions=edits.swap(case.regions, at, replace(region, option=option)))
 
 
 def return_less(case: Case) -> Iterator[Case]:
@@ -100,7 +112,7 @@ def return_less(case: Case) -> Iterator[Case]:
     The pass goes on at the candidate that was accepted, so the last values one by one would take a probe for each.
     """
     if len(case.returns) > 1:
-        for returns in (*((name,) for name in case.returns), *_drop_each(case.returns)):
+        for returns in (*((name,) for name in case.returns), *drop_each(case.returns)):
             yield replace(case, returns=returns)
     floats = _list_earlier(case)
     yield from (replace(case, returns=(floats[-(len(floats) >> n)],)) for n in range(1, len(floats).bit_length()))
@@ -163,9 +175,10 @@ def cut_to_inputs(case: Case) -> Iterator[Case]:
         rest = tuple(o for o in case.ops if o is not op)
         item = edits.input_like(op.name, types[op.name], len(case.inputs))
         contracts = edits.list_unaffected(case, [op.name])
-        is_sharded = any(other.shard is not None for other in case.inputs)
-        for shard in (None, *range(len(item.shape) if is_sharded else 0)):
-            inputs = (*case.inputs, replace(item, shard=shard))
+        is_sharded = any(other.shards != (None, None) for other in case.inputs)
+        axes = (None, *range(len(item.shape) if is_sharded else 0))
+        for shard, second in itertools.product(axes, axes if case.has_mesh else (None,)):
+            inputs = (*case.inputs, replace(item, shard=shard, second_shard=second))
             smaller = edits.prune_if_valid(replace(case, ops=rest, inputs=inputs, contracts=contracts))
             if smaller is not None and len(smaller.ops) < len(case.ops):
                 cuts.append(smaller)
@@ -193,7 +206,7 @@ def share(case: Case) -> Iterator[Case]:
 
 def drop_settings(case: Case) -> Iterator[Case]:
     """Drop all settings, then all but one, then one."""
-    for kept in ((), *((item,) for item in case.settings), *_drop_each(case.settings)):
+    for kept in ((), *((item,) for item in case.settings), *drop_each(case.settings)):
         yield replace(case, settings=kept)
 
 
@@ -261,7 +274,11 @@ def use_float32(case: Case) -> Iterator[Case]:
 
 
 def round_numbers(case: Case) -> Iterator[Case]:
-    """Use a shorter number in an attribute or as the scale of an input."""
+    """Use a shorter number as an argument of forward, in an attribute or as the scale of an input."""
+    for number in case.numbers:
+        for plain in _plainer(number.value):
+            with suppress(CaseError):
+                yield set_numbers(case, {number.name: plain})
     for op in case.ops:
         for name, value in op.attrs:
             if isinstance(value, int | float) and not isinstance(value, bool):
@@ -272,7 +289,7 @@ def round_numbers(case: Case) -> Iterator[Case]:
 
 
 def _plainer(value: float) -> Iterator[float]:
-    if not math.isfinite(value):
+    if isinstance(value, bool) or not math.isfinite(value):
         return
     options: list[float] = [1.0, 2.0, 0.5, -1.0, float(round(value)), round(value, 1), float(f"{value:.1g}")]
     if isinstance(value, int):
@@ -322,6 +339,7 @@ def simplify_inputs(case: Case) -> Iterator[Case]:
         yield edits.replace_inputs(case, {item: replace(item, layout="contiguous")})
         yield edits.replace_inputs(case, {item: replace(item, requires_grad=True)})
         yield edits.replace_inputs(case, {item: replace(item, shard=None)})
+        yield edits.replace_inputs(case, {item: replace(item, second_shard=None)})
         yield edits.replace_inputs(case, {item: replace(argument, requires_grad=item.requires_grad)})
         is_given = item.values.given is not None
         yield edits.replace_inputs(case, {item: edits.describe_values(item)})

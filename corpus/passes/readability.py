@@ -15,6 +15,7 @@ from generators.errors import accepts
 from generators.program.case import Case, Input, Op, TensorType
 from generators.program.edits import make_name, map_sizes, prune_if_valid, replace_inputs, resize, swap
 from generators.program.references import list_dims, list_sizes, rename
+from generators.program.regions import list_autocasts
 from generators.program.roles import HEADS, find_attentions, plain_dims, trace
 from generators.program.sizes import ONE, Size
 from generators.program.type_check import infer
@@ -161,10 +162,11 @@ def _split_dims(case: Case) -> Case:
 
     apart = map_sizes(case, name_apart)
     same: dict[str, str] = {new: new for new in was}
-    types = {item.name: item.type for item in apart.inputs}
+    types, casts = {item.name: item.type for item in apart.inputs}, list_autocasts(case)
     for op in apart.ops:
         _unite(op, types, {new: sizes[old] for new, old in was.items()}, was, same)
-        types[op.name] = infer(*_rename(op, types, same), {new: sizes[old] for new, old in was.items()}, case.autocast)
+        known = {new: sizes[old] for new, old in was.items()}
+        types[op.name] = infer(*_rename(op, types, same), known, casts[op.name])
     united = map_sizes(apart, lambda size: size.rename(same))
     split = prune_if_valid(replace(united, dims=tuple((new, case.sizes[old]) for new, old in was.items())))
     return split if split is not None and len(split.contracts) == len(case.contracts) else case

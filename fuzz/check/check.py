@@ -238,20 +238,28 @@ def _check_sharded(
 
     Memory that results share, and their strides, are not compared: gathering a tensor copies it.
     """
-    module, request = case.program.module(case.request.training), case.request
+    request = case.request
+    shards = getattr(case.program.module(request.training), "shards", {})
     reasons = {
-        "no input is split over ranks": not getattr(module, "shards", {}),
+        "no input is split over ranks": not shards,
         "DTensor draws other random numbers": request.random,
         "it has regions, for which DTensor has no rules": bool(request.plain),
     }
     if reason := next((reason for reason, applies in reasons.items() if applies), ""):
         return skip(Refusal.UNSUPPORTED, reason), None
     from fuzz.check.run.ranks import run_on_ranks
-    from fuzz.check.run.sharded import RankProgram
+    from fuzz.check.run.sharded import RankProgram, find_mesh
 
     cotangents, options = case.eager.cotangents, dict(subject.options)
     part = RankProgram(
-        request.source, subject.name, request.training, case.dynamic, cotangents, request.experiments, options
+        request.source,
+        subject.name,
+        request.training,
+        case.dynamic,
+        cotangents,
+        request.experiments,
+        options,
+        find_mesh(shards),
     )
     judgements = list[tuple[SubjectResult, Execution | None]]()
     for answer, taken in run_on_ranks(part):

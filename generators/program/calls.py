@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 from generators.errors import add_place, require
 from generators.program.case import Case, Input, LaterCall
 from generators.program.changes import KINDS, at_state, check_changes, list_changes
+from generators.program.numbers import check_varied, set_numbers
 from generators.program.ops import OPS
 from generators.program.references import list_dims
 from generators.program.values import FLOATS
@@ -21,6 +22,7 @@ CHANGES = {
     "dtype": "another dtype",
     "step": "a step of an optimizer",
     "reseeds": "the random state of the first",
+    "numbers": "other numbers",
     "other": "other values",
     "same": "the same tensors",
     "nothing": "nothing changed",
@@ -51,7 +53,7 @@ def at_call(case: Case, call: LaterCall) -> Case:
         return replace(item, dtype=dtype, layout=layouts.get(item.name, item.layout), values=values)
 
     return replace(
-        case,
+        set_numbers(case, dict(call.numbers)),
         dims=tuple((name, sizes.get(name, size)) for name, size in case.dims),
         inputs=tuple(map(change, case.inputs)),
         mode=call.under if call.under in ("training", "inference") else case.mode,
@@ -89,8 +91,11 @@ def check_calls(case: Case) -> None:
             require(call.dtype in ("", *FLOATS), f"dtype is {call.dtype!r}, expected one of {', '.join(FLOATS)}")
             named = {name for name, _ in call.layouts}
             require(named <= arguments, f"layouts of {', '.join(sorted(named - arguments))}: no argument")
-            plain = not (call.sizes or call.layouts or call.dtype)
-            require(call.values != "same" or plain, "the same tensors have the same sizes, layouts and dtype")
+            plain = not (call.sizes or call.layouts or call.dtype or call.numbers)
+            require(
+                call.values != "same" or plain, "the same arguments have the same sizes, layouts, dtype and numbers"
+            )
+            check_varied(case, call)
 
 
 def _has_parameters(case: Case) -> bool:

@@ -19,6 +19,7 @@ Attr = bool | int | float | str | Size | tuple["Size | int", ...] | None
 """The value of an operation's attribute: a flag, number, word of a closed list, size, or a list of sizes or axes."""
 
 SettingValue = bool | int | float | str  # the value of a setting
+NumberValue = bool | int | float  # the value of a number that forward takes
 _OwnName = Annotated[str, NameOf.DEFINED]
 _ResultName = Annotated[str, NameOf.RESULT]
 _ChangedName = Annotated[str, NameOf.CHANGED]
@@ -75,6 +76,12 @@ class Input:
     buffer: bool = False
     requires_grad: bool = True  # False: training takes no gradient of it
     shard: int | None = None  # the axis that is split over ranks, by subjects that have several
+    second_shard: int | None = None  # the axis that is split over the second dimension of a mesh of ranks
+
+    @property
+    def shards(self) -> tuple[int | None, int | None]:
+        """The axes that are split over the dimensions of a mesh."""
+        return self.shard, self.second_shard
 
     @property
     def is_differentiated(self) -> bool:
@@ -129,6 +136,25 @@ class LaterCall:
     reseeds: bool = False  # whether the random state is reset to that of the first call
     step: str = ""  # `sgd` or `adamw`: before the call this optimizer makes a step and clears the gradients
     changes: tuple[Change, ...] = ()  # made before the call
+    numbers: tuple[tuple[Annotated[str, NameOf.NUMBER], NumberValue], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NumberUse:
+    """An attribute that a number stands for. `formula`: of `generators.program.numbers`."""
+
+    op: _ResultName
+    attribute: str
+    formula: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number that forward takes after its tensors. `value`: in the first call."""
+
+    name: _OwnName
+    value: NumberValue
+    uses: tuple[NumberUse, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +164,7 @@ class Region:
     kind: str
     ops: tuple[_ResultName, ...]
     over: _DimName = ""  # the dimension that a loop runs over
+    option: str = ""  # one of `RegionKind.options`
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +183,7 @@ class Case:
     later calls of the module. `checkpoint` is `full` if the backward pass recomputes the operations. `settings` are
     values by name, of `generators.program.settings`. Only subjects that compile with options use them. `before` are the
     cases that must run first for this case to fail, in order. `regions` are runs of operations that torch calls as a
-    function. `setup` are changes of the module before its first call.
+    function. `setup` are changes of the module before its first call. `numbers` are arguments that are no tensors.
     """
 
     dims: Annotated[tuple[tuple[_DimName, int], ...], KEYED]
@@ -173,6 +200,7 @@ class Case:
     before: tuple[Earlier, ...] = ()
     regions: tuple[Region, ...] = ()
     setup: tuple[Change, ...] = ()
+    numbers: Annotated[tuple[Number, ...], KEYED] = ()
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
@@ -198,6 +226,12 @@ class Case:
         """Whether some call of the module is in training."""
         return self.training or any(call.under == "training" for call in self.calls)
 
+    @cached_property
+    def has_mesh(self) -> bool:
+        """Whether ranks are a mesh of two dimensions, over each of which axes are split."""
+        by_inputs = any(item.second_shard is not None for item in self.inputs)
+        return by_inputs or any(op.attr("second_shard") is not None for op in self.ops)
+
     @property
     def varies(self) -> bool:
         """Whether sizes are dynamic, or differ between calls."""
@@ -212,15 +246,21 @@ class Case:
         """A text that equal cases share; the id is its hash. The order of dimensions and inputs does not count."""
         inputs = (
             [i.name, [str(s) for s in i.shape], i.dtype, i.values.kind, i.values.seed, _exact(i.values.scale)]
-            + [i.layout, i.parameter, *_tell(i.values, "param"), *_tell(i, "buffer", "requires_grad", "shard")]
+            + [
+                i.layout,
+                i.parameter,
+                *_tell(i.values, "param"),
+                *_tell(i, "buffer", "requires_grad", "shard", "second_shard"),
+            ]
             + ([["given", _exact(i.values.given)]] if i.values.given else [])
             for i in self.inputs
         )
         tails = {
             "settings": sorted(self.settings),
             "before": [[one.case.canonical(), one.times] for one in self.before],
-            "regions": self.regions,
+            "regions": [_exact(one)[: None if one.option else -1] for one in self.regions],
             "setup": self.setup,
+            "numbers": self.numbers,
         }
         form = [
             sorted(self.dims),
@@ -231,7 +271,7 @@ class Case:
             self.dynamic,
             _exact(self.contracts),
             *filter(None, [self.autocast]),
-            *filter(None, [[_exact(call)[: None if call.changes else -1] for call in self.calls]]),
+            *filter(None, [[_tell_call(call) for call in self.calls]]),
             *filter(None, [self.checkpoint]),
             *({name: _exact(value)} for name, value in tails.items() if value),
         ]
@@ -256,6 +296,12 @@ def _tell(record: object, *names: str) -> list[str]:
     given = ((name, getattr(record, name)) for name in names)
     defaults = {one.name: one.default for one in fields(record)}  # type: ignore[arg-type]
     return [f"{name}:{value}" for name, value in given if value != defaults[name]]
+
+
+def _tell_call(call: LaterCall) -> list[Any]:
+    """The fields of a call, without the last ones that are empty of `changes` and `numbers`."""
+    told: list[Any] = _exact(call)
+    return told if call.numbers else told[: -1 if call.changes else -2]
 
 
 def _exact(value: Any) -> Any:

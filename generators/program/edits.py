@@ -12,7 +12,7 @@ from generators.program.contracts import check_contract, list_described_ops
 from generators.program.given import check_given, cut
 from generators.program.references import map_references, rename
 from generators.program.sizes import Size
-from generators.program.type_check import RESERVED, attributes, check, make_op, prune, types_of
+from generators.program.type_check import RESERVED, attributes, check, list_own_names, make_op, prune, types_of
 from generators.program.values import category
 
 T = TypeVar("T")
@@ -119,8 +119,9 @@ def map_attributes(case: Case, change: Callable[[str, Attr], Attr]) -> Case:
 
 
 def drop_first_axis(item: Input) -> Input:
-    """The input without its first axis. If that axis is split over ranks, no axis is."""
-    return replace(item, shape=item.shape[1:], shard=item.shard - 1 if item.shard else None)
+    """The input without its first axis. If that axis is split over ranks, it is split no more."""
+    first, second = (shard - 1 if shard else None for shard in item.shards)
+    return replace(item, shape=item.shape[1:], shard=first, second_shard=second)
 
 
 def make_contiguous(case: Case) -> Case:
@@ -162,5 +163,5 @@ def map_sizes(case: Case, change: Callable[[Size], Size]) -> Case:
 
 def make_name(case: Case, hint: str, taken: Iterable[str] = ()) -> str:
     """A name for a new value, made from `hint`, that neither the case nor `taken` has."""
-    used = {i.name for i in case.inputs} | {o.name for o in case.ops} | {*taken, *RESERVED}
+    used = {own for _, own in list_own_names(case)} | {*taken, *RESERVED}
     return free_name(hint.lower().rstrip("0123456789") or "x", used)

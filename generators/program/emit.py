@@ -1,6 +1,5 @@
 """A case as the nn.Module a person would have written. This text is run, shrunk and reported."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from generators.program.case import Case, Op, Region, TensorType, free_name
 from generators.program.changes import KINDS
 from generators.program.emit_inputs import emit_calls, emit_input, emit_inputs
-from generators.program.emit_regions import emit_region, indent
+from generators.program.emit_layers import indent
+from generators.program.emit_regions import emit_alike, emit_call, emit_region, open_autocast
 from generators.program.given import READER
-from generators.program.ops import OPS, find_probability
-from generators.program.ops.recurrence import FUNCTIONS
+from generators.program.numbers import spell_numbers
+from generators.program.ops import FUNCTIONS, OPS, find_probability
 from generators.program.ops.spec import Line
-from generators.program.references import list_dims
-from generators.program.regions import REGIONS, list_arguments, list_indirect, list_results
+from generators.program.references import list_dims, rename
+from generators.program.regions import REGIONS, SHARED, list_alike, list_arguments, list_indirect, list_results, ops_of
 from generators.program.type_check import attributes, types_of
 from generators.program.writes import find_owners, find_target, list_written
 
@@ -22,6 +22,7 @@ _IMPORTS = {
     "copy.deepcopy(": "import copy",
     "pathlib.": "import pathlib",
     "F.": "import torch.nn.functional as F",
+    "DTensor)": "from torch.distributed.tensor import DTensor, Replicate, Shard",
     "nn.": "from torch import nn",
     "create_block_mask(": "from torch.nn.attention.flex_attention import create_block_mask",
     "checkpoint(": "from torch.utils.checkpoint import checkpoint",
@@ -69,8 +70,8 @@ def emit_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str], *,
     All parameters and arguments stay, even if nothing reads them.
     """
     spelled = [op for op in ops if op.name not in instead]
-    outside, forward = _forward(case, ops, spelled, instead, plain=plain)
-    parts = _emit_attributes(case), _init(case, spelled), forward
+    outside, forward, layers = _forward(case, ops, spelled, instead, plain=plain)
+    parts = _emit_attributes(case), _init(case, spelled, layers), forward
     body = "\n\n".join(filter(None, parts))
     module = f"\n\nclass Module(nn.Module):\n{body}\n"
     inputs = emit_inputs(case) + emit_calls(case)
@@ -128,13 +129,12 @@ def _emit_attributes(case: Case) -> str:
     constants = [item.name for item in case.arguments if not item.requires_grad]
     lines = [f"    without_gradient = {constants}"] if constants and case.training else []
     lines += ['    loss = "sum"'] * (case.mode == "training_on_sum")
-    shards = {item.name: item.shard for item in case.inputs if item.shard is not None}
-    return "\n".join(
-        lines + [f"    shards = {json.dumps(shards)}  # the axes that are split over ranks"] * bool(shards)
-    )
+    split = [item for item in case.inputs if item.shards != (None, None)]
+    shards = ", ".join(f'"{item.name}": {[*item.shards] if case.has_mesh else item.shard}' for item in split)
+    return "\n".join(lines + [f"    shards = {{{shards}}}  # the axes that are split over ranks"] * bool(shards))
 
 
-def _init(case: Case, ops: Sequence[Op]) -> str:
+def _init(case: Case, ops: Sequence[Op], layers: Sequence[str]) -> str:
     lines = []
     for item in case.inputs:
         if item.is_buffer:
@@ -147,6 +147,7 @@ def _init(case: Case, ops: Sequence[Op]) -> str:
         submodule = OPS[op.kind].init(_line(case, op, types))
         if submodule is not None:
             lines.append(f"self.{op.name} = {submodule}")
+    lines += layers
     if not lines:
         return ""
     return "    def __init__(self):\n        super().__init__()\n" + "\n".join(f"        {x}" for x in lines)
@@ -163,20 +164,20 @@ def read(case: Case, name: str) -> str:
 
 def _forward(
     case: Case, ops: Sequence[Op], spelled: Sequence[Op], instead: Mapping[str, str], *, plain: bool
-) -> tuple[str, str]:
-    """The functions of regions that stand outside of the module, and `forward`."""
+) -> tuple[str, str, list[str]]:
+    """The functions and classes of regions outside of the module, `forward`, and the lines that make layers."""
     body = _Body(case, types_of(case), instead, plain=plain)
     lines = [*_read_sizes(case, spelled, body.types), *body.emit(ops, () if instead else case.regions, ())]
     lines = lines[lines[:1] == [""] :]
     if case.autocast and lines:
-        head = f"with torch.autocast({case.arguments[0].name}.device.type, dtype=torch.{case.autocast}):"
-        lines = [head, *indent(lines)]
+        lines = open_autocast(f"{case.arguments[0].name}.device", case.autocast, lines)
     lines.append(f"return {', '.join(read(case, r) for r in case.returns)}")
-    names, outside = ", ".join(i.name for i in case.arguments), "".join(body.outside)
+    given, outside = [item.name for item in case.arguments], "".join(body.outside)
+    names = ", ".join([*given, *(number.name for number in case.numbers)])
     if case.checkpoint:
         again = f"return checkpoint(self.compute, {names}, use_reentrant=False)"
-        return outside, _define("forward", names, [again]) + "\n\n" + _define("compute", names, lines)
-    return outside, _define("forward", names, lines)
+        return outside, _define("forward", names, [again]) + "\n\n" + _define("compute", names, lines), body.layers
+    return outside, _define("forward", names, lines), body.layers
 
 
 def _read_sizes(case: Case, ops: Sequence[Op], types: Mapping[str, TensorType]) -> Iterator[str]:
@@ -203,6 +204,8 @@ class _Body:
     plain: bool
     outside: list[str] = field(default_factory=list)
     blocks: list[str] = field(default_factory=list)  # the names of the functions of regions
+    layers: list[str] = field(default_factory=list)  # the lines of `__init__` that make functions and layers
+    shared: dict[Region, str] = field(default_factory=dict)  # what makes a function or layer, by the first region
 
     def emit(self, run: Sequence[Op], regions: Sequence[Region], local: Sequence[str]) -> Iterator[str]:
         """The lines of operations. `local`: the values that have their own names, as arguments of a function."""
@@ -228,13 +231,38 @@ class _Body:
     def _emit_region(
         self, region: Region, run: Sequence[Op], inner: Sequence[Region], local: Sequence[str]
     ) -> Sequence[str]:
+        within = [op for op in run if op.name in region.ops]
+        if REGIONS[region.kind].is_block:
+            device = f"{local[0] if local else self.case.arguments[0].name}.device"
+            return open_autocast(device, region.option, [*self.emit(within, inner, local)])
         name = free_name("block", {*self.types, *self.blocks})
         self.blocks.append(name)
-        within = [op for op in run if op.name in region.ops]
+        if region.option in SHARED:
+            return self._emit_shared(region, name, within, inner, local)
         own = [*self.emit(within, inner, [*list_arguments(self.case, region, self.types), *local])]
         text, calls = emit_region(self.case, region, self.types, name, own, local, plain=self.plain)
         self.outside.append(text)
         return calls
+
+    def _emit_shared(
+        self, region: Region, name: str, within: Sequence[Op], inner: Sequence[Region], local: Sequence[str]
+    ) -> list[str]:
+        case, types, alike = self.case, self.types, list_alike(self.case, region, self.types)
+        first = alike[0]
+        if first not in self.shared:
+            given = list_arguments(case, first, types)
+            bodies = [[[*self.emit(within, inner, given)]]]
+            if len(alike) > 1:
+                own = [*given, *first.ops]
+                names = [dict(zip((*list_arguments(case, one, types), *one.ops), own, strict=True)) for one in alike]
+                renamed = [
+                    [rename(op, found) for op in ops_of(case, one)] for one, found in zip(alike, names, strict=True)
+                ]
+                bodies = [[[*self._emit_op(op, given)] for op in ops] for ops in renamed]
+            text, self.shared[first] = emit_alike(case, alike, types, name, bodies, plain=self.plain)
+            self.outside.append(text)
+        self.layers.append(f"self.{name} = {self.shared[first]}({alike.index(region)})")
+        return [emit_call(case, region, types, f"self.{name}", local)]
 
 
 def _define(method: str, names: str, lines: Sequence[str]) -> str:
@@ -243,4 +271,5 @@ def _define(method: str, names: str, lines: Sequence[str]) -> str:
 
 def _line(case: Case, op: Op, types: Mapping[str, TensorType]) -> Line:
     texts, kinds = [read(case, a) for a in op.args], [types[a] for a in op.args]
-    return Line(op.name, op.kind, texts, kinds, attributes(op), f"{case.arguments[0].name}.device")
+    device = f"{case.arguments[0].name}.device"
+    return Line(op.name, op.kind, texts, kinds, attributes(op), device, spell_numbers(case, op))

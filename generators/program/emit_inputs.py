@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from generators.program.calls import at_call, seed_at
 from generators.program.case import Case, Input, LaterCall
 from generators.program.changes import KINDS, ChangeText
-from generators.program.emit_regions import indent
+from generators.program.emit_layers import indent
 from generators.program.given import spell_given
 from generators.program.references import list_dims
-from generators.program.values import DISTRIBUTIONS, LAYOUTS
+from generators.program.values import DISTRIBUTIONS, LAYOUTS, number
 
 _OPTIMIZERS = {"sgd": "torch.optim.SGD(module.parameters(), lr=0.1)", "adamw": "torch.optim.AdamW(module.parameters())"}
 _CONTEXTS = {
@@ -22,9 +22,12 @@ _CALL = re.compile(r"[\w.]+\([^()]*(\([^()]*\)[^()]*)*\)")
 
 
 def emit_inputs(case: Case) -> str:
-    """The text of `inputs()`, with parameters for sizes and seeds that differ in later calls."""
+    """The text of `inputs()`, with parameters for sizes, seeds and numbers that differ in later calls."""
     parameters = [f"{name}={name}" for name in dict.fromkeys(name for call in case.calls for name, _ in call.sizes)]
     text = "".join(f"        {emit_input(case, item)},\n" for item in case.arguments)
+    varied = {name for call in case.calls for name, _ in call.numbers}
+    parameters += [f"{one.name}={number(one.value)}" for one in case.numbers if one.name in varied]
+    text += "".join(f"        {one.name if one.name in varied else number(one.value)},\n" for one in case.numbers)
     if any(call.values == "other" for call in case.calls):
         parameters.append("seed=0")
         text = re.sub(r"rng\((\d+)\)", r"rng(\1 + seed)", text)
@@ -58,7 +61,7 @@ def emit_calls(case: Case) -> str:
     lines = [f"optimizer = {_OPTIMIZERS[step]}"] if step else []
     keeps_first = any(call.values == "same" for call in case.calls)
     changes, training = ChangeText(case), case.training
-    for number, call in enumerate(
+    for place, call in enumerate(
         [LaterCall(values="same" if keeps_first else "equal", changes=case.setup), *case.calls]
     ):
         if call.step:
@@ -69,7 +72,7 @@ def emit_calls(case: Case) -> str:
             training = wanted
         if call.reseeds:
             lines.append("torch.manual_seed(0)")
-        lines += _yield(case, call, changes, is_first=number == 0)
+        lines += _yield(case, call, changes, is_first=place == 0)
     return "\n\ndef calls(module):\n" + "\n".join(indent(lines)) + "\n"
 
 
@@ -80,11 +83,13 @@ def _yield(case: Case, call: LaterCall, changes: ChangeText, *, is_first: bool) 
         texts[target].append(changes.emit(change))
     yield from texts[""]
     words = [f"{name}={size}" for name, size in call.sizes]
+    words += [f"{name}={number(value)}" for name, value in call.numbers]
     words += [f"seed={seed}"] if (seed := seed_at(case, call)) else []
     given = "first" if call.values == "same" else f"inputs({', '.join(words)})"
     pairs = zip(case.inputs, at_call(case, call).inputs, strict=True)
     changed = {} if is_first else {item.name: _change(item, new) for item, new in pairs if not item.parameter}
     if [*changed] != [*changed.values()]:
+        changed |= {one.name: one.name for one in case.numbers}
         yield f"{', '.join(changed)}{',' * (len(changed) == 1)} = {given}"
         given = f"[{', '.join(changed.values())}]"
     under = call.under or case.mode

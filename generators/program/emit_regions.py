@@ -8,8 +8,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from generators.program.autograd_functions import emit_function, writes_argument
 from generators.program.case import Case, Region, TensorType, free_name
-from generators.program.regions import REGIONS, list_arguments, list_results, list_written_operands
+from generators.program.emit_layers import choose_lines, emit_class, emit_class_around, emit_maker, indent
+from generators.program.regions import (
+    FUNCTION,
+    REGIONS,
+    list_arguments,
+    list_around,
+    list_results,
+    list_written_operands,
+)
 from generators.program.values import category
 
 
@@ -72,14 +81,55 @@ def emit_region(
     returned = ".contiguous()" if region.kind == "cond" and _has_transform(case, region) else "[0]" * row.loops
     body += [*lines, *([f"return {', '.join(value + returned for value in results)}"] if results else [])]
     if row.is_custom:
-        around = case.regions[: case.regions.index(region)]
-        rows = {outer.over for outer in around if REGIONS[outer.kind].loops and {*region.ops} <= {*outer.ops}}
-        body = [*(f"{size} = 1" for size in sorted(rows) if any(size in line for line in lines)), *body]
+        body = [*_read_rows(case, region, lines), *body]
+        if region.kind == FUNCTION:
+            return _emit_autograd_function(case, region, function, types, body[:-1])
         call = f"{name}_function({function.arguments})" if plain else function.call
         return _emit_custom(case, region, function, body, plain=plain), [function.assign(call)]
     head = ["", f"def {name}({', '.join(function.parameters)}):", *indent(body), ""]
     is_plain = plain and not row.is_transform
     return "", [*head, *(_spell_plain(function, row.loops) if is_plain else _spell(region, function))]
+
+
+def _read_rows(case: Case, region: Region, lines: Sequence[str]) -> Iterator[str]:
+    """The lines that give a function outside of the module the sizes that loops around it have."""
+    rows = {outer.over for outer in list_around(case.regions, region) if REGIONS[outer.kind].loops}
+    yield from (f"{size} = 1" for size in sorted(rows) if any(size in line for line in lines))
+
+
+def emit_alike(
+    case: Case,
+    alike: Sequence[Region],
+    types: Mapping[str, TensorType],
+    name: str,
+    bodies: Sequence[Sequence[Sequence[str]]],
+    *,
+    plain: bool,
+) -> tuple[str, str]:
+    """The text of the function or class that regions share, and the expression that makes it with a number.
+
+    bodies: for each region, for each of its operations, its lines
+    """
+    first, option = alike[0], alike[0].option
+    function = _make_function(case, first, types, name, ())
+    number = function.free("number") if option == "closure" else "self.number"
+    lines = choose_lines(bodies, number)
+    body = [*_read_rows(case, first, lines), *lines, f"return {', '.join(function.results)}"]
+    if option == "closure":
+        maker = function.free(f"make_{name}")
+        return emit_maker(maker, name, number, function.parameters, body, plain=plain), maker
+    kind = function.free(name.capitalize())
+    text = emit_class(kind, function.parameters, body, plain=plain)
+    if option == "layer":
+        return text, kind
+    outer = function.free(f"{kind}Around")
+    return text + emit_class_around(outer, kind, function.parameters, plain=plain), outer
+
+
+def emit_call(case: Case, region: Region, types: Mapping[str, TensorType], name: str, local: Sequence[str]) -> str:
+    """The line that calls the function `name` of a region."""
+    function = _make_function(case, region, types, name, local)
+    return function.assign(function.call)
 
 
 def _make_function(
@@ -103,8 +153,10 @@ def _open_rows(function: _Function, lines: Sequence[str]) -> Iterator[str]:
         yield f"{function.over} = 1"
 
 
-def indent(lines: Sequence[str], levels: int = 1) -> list[str]:
-    return [f"{'    ' * levels}{line}" if line else "" for line in lines]
+def open_autocast(device: str, dtype: str, lines: Sequence[str]) -> list[str]:
+    """The lines under torch.autocast. `dtype`: its name, or `off`."""
+    option = "enabled=False" if dtype == "off" else f"dtype=torch.{dtype}"
+    return [f"with torch.autocast({device}.type, {option}):", *indent(lines)]
 
 
 def _spell_plain(function: _Function, loops: bool) -> list[str]:
@@ -149,6 +201,9 @@ def _spell(region: Region, function: _Function) -> list[str]:
         case "jvp":
             tangents = _pack([f"{value}.cos()" for value in function.passed])
             return [f"_, {results[0]} = torch.func.jvp({name}, {packed}, ({tangents}))"]
+        case "functionalize":
+            removed = ', remove="mutations_and_views"' if region.option else ""
+            return [function.assign(f"torch.func.functionalize({name}{removed})({function.arguments})")]
         case "compile_region":
             return [function.assign(f"torch.compiler.nested_compile_region({name})({function.arguments})")]
     return [function.assign(f"checkpoint({name}, {function.arguments}, use_reentrant=False)")]
@@ -195,6 +250,21 @@ def {name}_save(ctx, inputs, output):
 def _pack(names: Sequence[str]) -> str:
     """The names as a tuple without parentheses."""
     return ", ".join(names) + "," * (len(names) == 1)
+
+
+def _emit_autograd_function(
+    case: Case, region: Region, function: _Function, types: Mapping[str, TensorType], body: Sequence[str]
+) -> tuple[str, list[str]]:
+    """The class, and the lines that apply it."""
+    name, result = function.free(function.name.capitalize()), function.results[0]
+    forms = {value: (types[value].sizes(case.sizes), types[value].dtype) for value in (*function.parameters, result)}
+    alike = [value for value in function.parameters if forms[value] == forms[result]]
+    lines = emit_function(region.option, name, function.parameters, alike, body, result, function.free)
+    text = "\n\n" + "\n".join(lines) + "\n"
+    if not writes_argument(region.option):
+        return text, [function.assign(f"{name}.apply({function.arguments})")]
+    first, *others = function.passed
+    return text, [f"{result} = {first}.clone()", f"{name}.apply({', '.join((result, *others))})"]
 
 
 def _emit_custom(case: Case, region: Region, function: _Function, body: Sequence[str], *, plain: bool) -> str:

@@ -41,7 +41,7 @@ def features(case: Case) -> frozenset[str]:
         calls              later calls; calls:WORD for their differences
         writes:TARGET      a write into an argument, a buffer or a result
         setting:NAME       a setting
-        region:KIND        a run of operations in a function of its own
+        region:KIND        a run of operations in a function of its own; region:KIND:OPTION too if it has an option
     """
     types = types_of(case)
     traits = {
@@ -58,6 +58,7 @@ def features(case: Case) -> frozenset[str]:
     words.update(f"setting:{name}" for name, _ in case.settings)
     words.update(f"calls:{word}" for word in list_differences(case))
     words.update(f"region:{region.kind}" for region in case.regions)
+    words.update(f"region:{region.kind}:{region.option}" for region in case.regions if region.option)
     words.update(f"writes:{target}" for target in list_targets(case))
     for item in case.inputs:
         words.update(_of_input(item))

@@ -46,6 +46,7 @@ OBSTACLES: Mapping[str, Obstacle] = {
     "autocast": Obstacle("it runs under autocast", lambda case: case.autocast is not None),
     "changes": Obstacle("the module changes before a call", lambda case: bool(case.setup), "state"),
     "calls": Obstacle("a later call differs in more than sizes and values", _varies_otherwise),
+    "numbers": Obstacle("it takes numbers beside tensors", lambda case: bool(case.numbers)),
     "sizes": Obstacle("its sizes are dynamic, or a later call has other sizes", lambda case: case.varies, "dynamic"),
     "state": Obstacle("later calls have equal sizes", lambda case: any(not call.sizes for call in case.calls), "state"),
     "earlier": Obstacle("other cases must run first", lambda case: bool(case.before)),

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from generators.errors import add_place, require
-from generators.program.case import Case, Input, Op, Region, TensorType
+from generators.program.autograd_functions import FUNCTION_OPTIONS, is_transformable
+from generators.program.case import AUTOCAST, Case, Input, Op, Region, TensorType
 from generators.program.changes import is_layer
 from generators.program.ops import OPS, find_probability
 from generators.program.references import list_dims
@@ -15,7 +16,7 @@ from generators.program.sizes import Size
 from generators.program.values import COMPLEX, category
 from generators.program.writes import find_owners, find_target, is_in_place
 
-Infer = Callable[[Op, Mapping[str, TensorType], Mapping[str, int]], TensorType]
+Infer = Callable[[Op, Mapping[str, TensorType], Mapping[str, int], str | None], TensorType]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,8 @@ class RegionKind:
     effect: str  # in words
     weight: float = 1.0  # how often it is drawn
     loops: bool = False  # the function takes a row of its arguments along a dimension
-    is_custom: bool = False  # the function is a custom operation, outside of the module
+    is_custom: bool = False  # the function is a custom operation or an autograd.Function, outside of the module
+    writes: bool = False  # it may write into its arguments, in inference
     is_transform: bool = False  # without it, the region would compute something else
     floats_only: bool = False  # only floating values are arguments; the function reads all others as they are
     nonempty: bool = False  # its arguments have elements
@@ -34,20 +36,26 @@ class RegionKind:
     in_training: float = 1.0  # how often it is drawn in training, relative to inference
     apart: bool = False  # torch refuses arguments that share memory, and says so
     captures: bool = False  # Dynamo captures scalars, without which torch can't compile the loop
+    is_block: bool = False  # a `with` block in both texts, and no function
+    options: tuple[str, ...] = ("",)  # the variants of the kind, simplest first
     refuses: frozenset[str] = frozenset()  # the kinds of regions that torch does not take in such a region
 
 
-_CALLED = frozenset({"compile_region"})
-"""torch.compile alone calls these."""
+_UNCAPTURED = frozenset({"compile_region", "functionalize"})
+"""Dynamo captures none of these within control flow, which eager compiles. torch.compile alone calls the first."""
 _NOT_TRANSFORMED = frozenset({"custom_op", "cond", "map", "map_uncaptured", "scan", "while_loop", "checkpoint"})
 
+SHARED = ("closure", "layer", "layer_in_layer")
+"""Options of a `compile_region`. Regions that are alike have one function or class, and a number in which they differ:
+functions that one function makes; layers of one class; layers of one class, each in a layer that is a region too."""
+
 REGIONS: dict[str, RegionKind] = {
-    "custom_op": RegionKind("a custom operation", 4.0, is_custom=True),
-    "cond": RegionKind("a branch of torch.cond", 2.0, floats_only=True, nonempty=True, apart=True, refuses=_CALLED),
-    "map": RegionKind("the body of a map over rows", loops=True, apart=True, captures=True, refuses=_CALLED),
-    "scan": RegionKind("the body of a scan over rows", loops=True, apart=True, captures=True, refuses=_CALLED),
+    "custom_op": RegionKind("a custom operation", 4.0, is_custom=True, writes=True),
+    "cond": RegionKind("a branch of torch.cond", 2.0, floats_only=True, nonempty=True, apart=True, refuses=_UNCAPTURED),
+    "map": RegionKind("the body of a map over rows", loops=True, apart=True, captures=True, refuses=_UNCAPTURED),
+    "scan": RegionKind("the body of a scan over rows", loops=True, apart=True, captures=True, refuses=_UNCAPTURED),
     "while_loop": RegionKind(
-        "the body of a while_loop over rows", loops=True, single=True, apart=True, in_training=0.1, refuses=_CALLED
+        "the body of a while_loop over rows", loops=True, single=True, apart=True, in_training=0.1, refuses=_UNCAPTURED
     ),
     "vmap": RegionKind(
         "a function under vmap", 2.0, loops=True, refuses=frozenset({"map", "map_uncaptured", "while_loop"})
@@ -71,13 +79,34 @@ REGIONS: dict[str, RegionKind] = {
         single=True,
         refuses=_NOT_TRANSFORMED - {"custom_op"},
     ),
-    "compile_region": RegionKind("a nested_compile_region", apart=True, refuses=_CALLED),
+    "autograd_function": RegionKind(
+        "an autograd.Function with a rule of its own",
+        is_custom=True,
+        is_transform=True,
+        single=True,
+        like_first=True,
+        in_training=8.0,
+        options=FUNCTION_OPTIONS,
+        refuses=frozenset({"compile_region"}),
+    ),
+    # torch 2.13.0 and 2.15.0: "NYI: Functionalize rule for custom_function_call"; twice, an internal assertion.
+    "functionalize": RegionKind(
+        "a function under torch.func.functionalize",
+        writes=True,
+        options=("", "views"),
+        refuses=frozenset({"functionalize", "autograd_function"}),
+    ),
+    "compile_region": RegionKind(
+        "a nested_compile_region", 2.0, apart=True, options=("", *SHARED), refuses=frozenset({"functionalize"})
+    ),
     "checkpoint": RegionKind("a checkpointed function", 0.5),
+    "autocast": RegionKind("an autocast", 2.0, is_block=True, options=("off", *AUTOCAST)),
     "map_uncaptured": RegionKind(
-        "the body of a map, where Dynamo captures no scalars", 0.05, loops=True, apart=True, refuses=_CALLED
+        "the body of a map, where Dynamo captures no scalars", 0.05, loops=True, apart=True, refuses=_UNCAPTURED
     ),
 }
 """By name."""
+FUNCTION = "autograd_function"
 GRADIENT = "grad"
 """The simplest kind whose result is a gradient."""
 _NOT_INSIDE = frozenset({"flex_attention"})
@@ -87,6 +116,49 @@ _ONCE = frozenset({"sdpa", "multihead_attention", "transformer_encoder_layer"})
 
 def ops_of(case: Case, region: Region) -> list[Op]:
     return [op for op in case.ops if op.name in region.ops]
+
+
+def list_autocasts(case: Case) -> dict[str, str | None]:
+    """The dtype of the autocast around each operation, by name: of the innermost; None where it is off."""
+    casts = {op.name: case.autocast for op in case.ops}
+    for region in case.regions:
+        if region.kind == "autocast":
+            dtype = region.option if region.option in AUTOCAST else None
+            casts.update((name, dtype) for name in region.ops)
+    return casts
+
+
+def stands_outside(region: Region) -> bool:
+    """Whether the function is outside of the module, so that all that it reads are arguments."""
+    return REGIONS[region.kind].is_custom or region.option in SHARED
+
+
+def list_alike(case: Case, region: Region, types: Mapping[str, TensorType]) -> list[Region]:
+    """The regions that share the function or class of a region, itself among them, in their order in the case."""
+
+    def describe(one: Region) -> object:
+        arguments, results = list_operands(case, one), list_results(case, one)
+        places = {name: place for place, name in enumerate((*arguments, *one.ops))}
+        loops = [other.over for other in list_around(case.regions, one) if other.over]
+        ops = ops_of(case, one)
+        wires = [[places[find_target(case, arg)] for arg in op.args] for op in ops]
+        given, shapes = [types[name] for name in arguments], [types[name].shape for name in one.ops]
+        written = [OPS[op.kind].writes for op in ops]
+        return one.option, loops, given, shapes, written, wires, [places[name] for name in results]
+
+    if region.option not in SHARED or _list_within(case.regions, region):
+        return [region]
+    alone = [one for one in case.regions if one.option in SHARED and not _list_within(case.regions, one)]
+    return [one for one in alone if one == region or describe(one) == describe(region)]
+
+
+def list_around(regions: Sequence[Region], region: Region) -> list[Region]:
+    """The regions that contain a region: they come before it."""
+    return [other for other in regions[: regions.index(region)] if {*region.ops} <= {*other.ops}]
+
+
+def _list_within(regions: Sequence[Region], region: Region) -> list[Region]:
+    return [other for other in regions[regions.index(region) + 1 :] if {*other.ops} <= {*region.ops}]
 
 
 def list_operands(case: Case, region: Region) -> list[str]:
@@ -106,7 +178,7 @@ def list_arguments(case: Case, region: Region, types: Mapping[str, TensorType]) 
     """The operands that are arguments of the region's function, which reads all others as they are."""
     row, operands = REGIONS[region.kind], list_operands(case, region)
     parameters = {item.name for item in case.inputs if item.parameter}
-    if row.is_custom:
+    if stands_outside(region):
         return operands
     if row.loops:
         return [name for name in operands if types[name].shape[:1] == (Size.of(region.over),)]
@@ -126,8 +198,8 @@ def check_regions(case: Case, types: Mapping[str, TensorType], infer: Infer) -> 
     places = {op.name: place for place, op in enumerate(case.ops)}
     named = [name for region in case.regions for name in region.ops]
     with add_place("regions"):
-        plain = not (case.contracts or case.autocast or case.checkpoint)
-        require(not named or plain, "regions are not allowed beside contracts, autocast and checkpoint")
+        plain = not (case.contracts or case.checkpoint)
+        require(not named or plain, "regions are not allowed beside contracts and checkpoint")
         require(not (case.checkpoint and list_indirect(case)), "a scan is not allowed beside checkpoint")
         for at, region in enumerate(case.regions):
             require(region.kind in REGIONS, f"kind is {region.kind!r}, expected one of {', '.join(REGIONS)}")
@@ -138,6 +210,7 @@ def check_regions(case: Case, types: Mapping[str, TensorType], infer: Infer) -> 
             row = REGIONS[region.kind]
             known = case.sizes.get(region.over, 0) > 0 if row.loops else not region.over
             require(known, f"{region.kind}: over is {region.over!r}, expected a dimension of size 1 or more")
+            require(region.option in row.options, f"{region.kind}: option is {region.option!r}")
             together = bool(found) and found == [*range(found[0], found[0] + len(found))]
             require(together, "a region is a run of operations, in their order")
             _check_region(case, region, types)
@@ -149,17 +222,25 @@ def _check_around(others: Sequence[Region], region: Region) -> None:
     """Raises CaseError unless a region is apart from all others, or within a region that takes it."""
     around = [other for other in others if not set(other.ops).isdisjoint(region.ops)]
     require(all(set(other.ops).issuperset(region.ops) for other in around), "two regions overlap")
-    require(len(around) < 2, "a region within a region has no regions")
     for row in (REGIONS[other.kind] for other in around):
-        require(not row.is_custom and region.kind not in row.refuses, f"{row.effect} takes no {region.kind}")
+        require(
+            row is not REGIONS["custom_op"] and region.kind not in row.refuses, f"{row.effect} takes no {region.kind}"
+        )
+    reads_module = region.option in SHARED and any(map(stands_outside, around))
+    require(not reads_module, f"{region.option} is an attribute of the module, which a function outside does not read")
+    if region.kind == FUNCTION:
+        for other in around:
+            require(is_transformable(region.option, other.kind), f"{other.kind} takes no {region.option}")
 
 
 def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -> None:
     """Raises CaseError unless the kind takes these operations, arguments and results."""
+    if REGIONS[region.kind].is_block:
+        return
     _check_operations(case, region)
     row, name, written = REGIONS[region.kind], region.kind, list_written_operands(case, region)
     results, arguments = list_results(case, region), list_arguments(case, region, types)
-    require(not written or (row.is_custom and not case.may_train), f"{name} does not write into {written[:1]}")
+    require(not written or (row.writes and not case.may_train), f"{name} does not write into {written[:1]}")
     require(bool(results or written), f"{name} has no result")
     require(bool(arguments), f"{name} has no argument")
     require(not row.single or len(results) == 1, f"{name} has a single result")
@@ -175,7 +256,7 @@ def _check_operations(case: Case, region: Region) -> None:
         inside = not is_in_place(op) or op.args[0] in region.ops
         require(inside, f"{name} overwrites an operand in {op.name!r}")
         reads_module = OPS[op.kind].random or is_layer(op)
-        require(not (reads_module and row.is_custom), f"a custom operation takes no {op.kind}")
+        require(not (reads_module and stands_outside(region)), f"{row.effect} takes no {op.kind}")
         scans = op.attr("form") == "scan" and (row.is_custom or row.is_transform)
         require(not scans, f"{name} takes no scan")
 
@@ -196,7 +277,7 @@ def _check_types(
 ) -> None:
     row, name = REGIONS[region.kind], region.kind
     floats = all(category(types[result].dtype) == 2 for result in results)
-    require(floats or not row.floats_only, f"{name} has floating results")
+    require(floats or not (row.floats_only or row.like_first), f"{name} has floating results")
     empty = any(0 in types[value].sizes(case.sizes) for value in arguments)
     require(not (row.nonempty and empty), f"{name} of an empty value")
     if row.like_first:
@@ -204,8 +285,11 @@ def _check_types(
         same = types[first].sizes(case.sizes) == types[result].sizes(case.sizes)
         same = same and types[first].dtype == types[result].dtype
         require(same, f"{name}: {first!r} and {result!r} have different types")
-    named = row.is_custom and case.varies and list_dims(tuple(ops_of(case, region)))
-    require(not named, "a custom operation has constant sizes")
+    # Gradients reach it outside of autocast, where it computes again to differentiate.
+    cast = any(list_autocasts(case)[op] for op in region.ops)
+    require(not (name == "custom_op" and case.may_train and cast), "under autocast a custom operation does not train")
+    named = stands_outside(region) and case.varies and list_dims(tuple(ops_of(case, region)))
+    require(not named, f"{row.effect} has constant sizes")
 
 
 def _check_loop(case: Case, region: Region, types: Mapping[str, TensorType], infer: Infer) -> None:
@@ -215,9 +299,9 @@ def _check_loop(case: Case, region: Region, types: Mapping[str, TensorType], inf
         shape = types[operand].shape
         rest = shape[1:] if shape[:1] == (Size.of(over),) else shape
         require(not any(over in size.names() for size in rest), f"{name} can't slice {operand!r} along {over}")
-    single, inner = {**case.sizes, over: 1}, dict(types)
+    single, inner, casts = {**case.sizes, over: 1}, dict(types), list_autocasts(case)
     for op in ops_of(case, region):
-        inner[op.name] = infer(op, inner, single)
+        inner[op.name] = infer(op, inner, single, casts[op.name])
     for result in list_results(case, region):
         outer, row = types[result].sizes(case.sizes), inner[result].sizes(single)
         fits = types[result].shape[:1] == (Size.of(over),) and row == (1, *outer[1:])
@@ -227,7 +311,7 @@ def _check_loop(case: Case, region: Region, types: Mapping[str, TensorType], inf
 def list_indirect(case: Case) -> list[str]:
     """The kinds of regions, in the order of `REGIONS`, and the forms of operations that a Python call or loop can
     replace."""
-    kinds = {region.kind for region in case.regions}
+    kinds = {region.kind for region in case.regions if not REGIONS[region.kind].is_block}
     forms = (form for op in case.ops if OPS[op.kind].plain and isinstance(form := op.attr("form"), str))
     return [*(kind for kind in REGIONS if kind in kinds), *dict.fromkeys(forms)]
 
@@ -243,7 +327,8 @@ def call_directly(case: Case, kind: str) -> Case:
 
 def only_region(case: Case, kind: str) -> Case:
     """The simplest program with a region of a kind, in the mode of the case: a sine of two elements."""
-    region = Region(kind, ("out",), "N" if REGIONS[kind].loops else "")
+    option = next((region.option for region in case.regions if region.kind == kind), REGIONS[kind].options[0])
+    region = Region(kind, ("out",), "N" if REGIONS[kind].loops else "", option)
     given, op = Input("x", (Size.of("N"),), "float32"), Op("out", "sin", ("x",))
     dims, settings = (("N", 2),), case.settings
     return Case(dims, (given,), (op,), ("out",), case.mode, case.dynamic, settings=settings, regions=(region,))

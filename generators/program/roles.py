@@ -108,7 +108,7 @@ def plain_names(case: Case) -> dict[str, str]:
 
     `scores` are products that a softmax depends on, and the steps between them. `kt` is the transposed k of a product.
     """
-    taken: set[str] = set()
+    taken = {number.name for number in case.numbers}
     names = {}
 
     def choose(wanted: str) -> str:

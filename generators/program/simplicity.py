@@ -2,9 +2,11 @@
 
 from dataclasses import fields
 
-from generators.program.case import MODES, Case, Input, LaterCall, Op
+from generators.program.case import MODES, Case, Input, LaterCall, Number, Op
 from generators.program.given import Given
+from generators.program.numbers import FORMULAS
 from generators.program.ops import OPS
+from generators.program.regions import REGIONS
 from generators.program.roles import plain_names
 from generators.program.sizes import Size
 from generators.program.type_check import attributes, same_attr
@@ -23,7 +25,10 @@ def sort_key(case: Case) -> tuple[float, ...]:
         sum(earlier.times for earlier in case.before),
         len(case.settings),
         len(case.calls),
-        sum(map(_count_differences, case.calls)) + 2 * bool(case.checkpoint) + len(case.setup),
+        sum(map(_count_differences, case.calls))
+        + sum(map(_count_uses, case.numbers))
+        + 2 * bool(case.checkpoint)
+        + len(case.setup),
         len(case.regions),
         sum(OPS[op.kind].writes for op in case.ops),
         len(case.ops),
@@ -34,6 +39,7 @@ def sort_key(case: Case) -> tuple[float, ...]:
         case.autocast is not None,
         sum(OPS[op.kind].cost for op in case.ops),
         sum(len(region.ops) for region in case.regions),
+        sum(REGIONS[region.kind].options.index(region.option) for region in case.regions),
         sum(_attr_cost(op) for op in case.ops),
         sum(_DTYPE_RANK.get(i.dtype, 3) for i in case.inputs),
         sum(_input_cost(i) for i in case.inputs),
@@ -55,11 +61,20 @@ def _count_differences(call: LaterCall) -> float:
     """How hard a later call is to read: the number and complexity of its differences from the first call."""
     cost: float = 2.0 * sum(getattr(call, field.name) != field.default for field in fields(call)) + len(call.sizes)
     cost += sum(size for _, size in call.sizes) / 1000 + len(call.changes)
+    cost += len(call.numbers) + sum(_number_cost(value) for _, value in call.numbers) / 10
     return cost + sum(
         (words.index(word) if word in words else len(words)) / 10
         for name, words in SIMPLER_CALLS.items()
         if (word := getattr(call, name))
     )
+
+
+def _count_uses(number: Number) -> float:
+    """How hard a number is to read: its uses, and the places of their formulas in the table."""
+    formulas = [*FORMULAS]
+    places = [formulas.index(use.formula) for use in number.uses if use.formula]
+    cost = 1 + len(number.uses) + sum(2 + place / len(formulas) for place in places)
+    return cost + _number_cost(number.value) / 10
 
 
 def _attr_cost(op: Op) -> float:
@@ -102,5 +117,5 @@ def _input_cost(item: Input) -> float:
         + _given_cost(item.values.given)
         + _number_cost(item.values.param)
         + 0.5 * (item.parameter + item.buffer + (not item.requires_grad))
-        + (0.0 if item.shard is None else 1 + item.shard / 10)
+        + sum(1 + shard / 10 for shard in item.shards if shard is not None)
     )

@@ -3,7 +3,7 @@
 import keyword
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +15,15 @@ from generators.program.contracts import check_contract
 from generators.program.given import check_given
 from generators.program.indices import check_indices
 from generators.program.kept_places import is_added
-from generators.program.ops import OPS, complete_attributes
+from generators.program.numbers import check_numbers, check_texts, keep_numbers
+from generators.program.ops import FUNCTIONS, OPS, complete_attributes
+from generators.program.ops import make_op as make_op  # noqa: PLC0414 - callers import it with the checks
+from generators.program.ops import same_attr as same_attr  # noqa: PLC0414
 from generators.program.ops.attention import FLEX_NAMES
 from generators.program.ops.network import EQUATION
-from generators.program.ops.recurrence import FUNCTIONS
 from generators.program.ops.spec import Attribute, Kind, Operands
 from generators.program.references import list_dims, map_references
-from generators.program.regions import check_regions
+from generators.program.regions import check_regions, list_autocasts
 from generators.program.settings import check_settings
 from generators.program.sizes import Size, show
 from generators.program.values import COMPLEX, DISTRIBUTIONS, DTYPES, LAYOUTS
@@ -69,35 +71,6 @@ def attributes(op: Op) -> dict[str, Any]:
         if a.required and name not in given:
             raise CaseError(f"op {op.name!r}: {op.kind} needs the attribute {name!r}, {a.kind.value}")
     return complete_attributes(op)
-
-
-def make_op(name: str, kind: str, args: Iterable[str], attrs: Mapping[str, Attr]) -> Op:
-    """An operation with its attributes in canonical form: sorted, defaults left out, sizes as Size."""
-    spec = OPS.get(kind)
-    stored = []
-    for key, value in sorted(attrs.items()):
-        attribute = spec.attributes.get(key) if spec else None
-        if attribute is not None:
-            value = _canonical(attribute, value)  # noqa: PLW2901 - the same value in its stored form
-            if not attribute.required and same_attr(value, _canonical(attribute, attribute.default)):
-                continue
-        stored.append((key, value))
-    return Op(name, kind, tuple(args), tuple(stored))
-
-
-def same_attr(a: Attr, b: Attr) -> bool:
-    """Whether two attribute values are the same; 1, 1.0 and True are different."""
-    if isinstance(a, float) and isinstance(b, float):
-        return a == b or (math.isnan(a) and math.isnan(b))
-    return type(a) is type(b) and a == b
-
-
-def _canonical(attribute: Attribute, value: Attr) -> Attr:
-    if attribute.kind in (Kind.SIZE, Kind.BOUND) and isinstance(value, int | str) and not isinstance(value, bool):
-        return Size.of(value)
-    if attribute.kind is Kind.SIZES and isinstance(value, tuple):
-        return tuple(Size.of(v) for v in value)
-    return value
 
 
 def infer(
@@ -160,10 +133,10 @@ def _check_attribute(name: str, attribute: Attribute, value: Attr) -> None:
 
 def types_of(case: Case) -> dict[str, TensorType]:
     """The type of every input and value. Raises CaseError if the program is not well typed."""
-    types, sizes = {i.name: i.type for i in case.inputs}, case.sizes
+    types, sizes, casts = {i.name: i.type for i in case.inputs}, case.sizes, list_autocasts(case)
     for op in case.ops:
         with add_place("ops", op.name):
-            types[op.name] = infer(op, types, sizes, case.autocast)
+            types[op.name] = infer(op, types, sizes, casts[op.name])
     return types
 
 
@@ -193,7 +166,7 @@ def check(case: Case) -> dict[str, TensorType]:
         is_flex = any(op.kind == "flex_attention" for op in case.ops)
         require(not is_flex or case.training == case.may_train, "flex_attention trains in the first call or in none")
     seen: set[str] = set()
-    for field, name in (*(("inputs", i.name) for i in case.inputs), *(("ops", o.name) for o in case.ops)):
+    for field, name in list_own_names(case):
         with add_place(field, name):
             free = VALUE_NAME.fullmatch(name) is not None and name not in RESERVED
             require(free, f"name {name!r}: expected a lower-case identifier that Python and torch leave free")
@@ -208,6 +181,7 @@ def check(case: Case) -> dict[str, TensorType]:
     with add_place("inputs"):
         require(bool(case.arguments), "a case needs at least one input that is not a parameter")
     types = types_of(case)
+    check_numbers(case, types)
     check_indices(case, types)
     with add_place("returns"):
         require(bool(case.returns), "nothing is returned")
@@ -221,7 +195,7 @@ def check(case: Case) -> dict[str, TensorType]:
     check_settings(case)
     for call in case.calls:
         with add_place("calls"):
-            check(at_call(case, call))
+            check_texts(case, types, called := at_call(case, call), check(called))
     with add_place("before"):
         _check_before(case)
     with add_place("contracts"):
@@ -229,6 +203,12 @@ def check(case: Case) -> dict[str, TensorType]:
         for contract in case.contracts:
             check_contract(contract, case, types)
     return types
+
+
+def list_own_names(case: Case) -> list[tuple[str, str]]:
+    """The field and the name of each input, operation and number."""
+    named = [*(("inputs", item.name) for item in case.inputs), *(("ops", op.name) for op in case.ops)]
+    return [*named, *(("numbers", number.name) for number in case.numbers)]
 
 
 def is_valid(case: Case) -> bool:
@@ -259,7 +239,8 @@ def _check_input(item: Input, dims: Mapping[str, int]) -> None:
     require(not infinite, f"scale {values.scale} is not finite; only masks may have -inf")
     require(0 <= values.seed < 1 << 31, f"seed {values.seed} is outside 0 to 2^31")
     require(layout in LAYOUTS, f"layout {layout!r}, expected one of {', '.join(LAYOUTS)}")
-    require(item.shard is None or 0 <= item.shard < len(sizes), f"shard {item.shard} is no axis of it")
+    for shard in item.shards:
+        require(shard is None or 0 <= shard < len(sizes), f"shard {shard} is no axis of it")
     for field, name, row in (("values", values.kind, DISTRIBUTIONS[values.kind]), ("layout", layout, LAYOUTS[layout])):
         require(len(sizes) >= row.min_rank, f"{field} {name!r} needs at least {row.min_rank} axes")
     kind = DISTRIBUTIONS[values.kind]
@@ -299,6 +280,8 @@ def _drop_unknown(case: Case) -> Case:
         NameOf.ARGUMENT: {item.name for item in case.arguments},
         NameOf.VARYING: list_variable(case),
     }
+    case = keep_numbers(case)
+    known[NameOf.NUMBER] = {number.name for number in case.numbers}
     contracts, regions, calls = map_references(
         (case.contracts, case.regions, case.calls),
         name=lambda ref, name: name if name in known.get(ref, (name,)) else None,

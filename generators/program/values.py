@@ -99,8 +99,8 @@ class Distribution:
 
 
 def number(value: float) -> str:
-    """A float as Python source; the infinities as `float("inf")`."""
-    return f'float("{value}")' if value in (math.inf, -math.inf) else repr(value)
+    """A number as Python source; infinities and NaN as `float("inf")`."""
+    return repr(value) if math.isfinite(value) else f'float("{value}")'
 
 
 def _name_parts(shape: str) -> dict[str, str]:

@@ -7,11 +7,9 @@ from typing import Any
 
 from generators.errors import add_place, require, require_of
 from generators.program.case import Case, Op, TensorType
-from generators.program.ops import KERNELS, OPS
+from generators.program.ops import KERNELS, OPS, complete_attributes
 from generators.program.ops.spec import Memory
 from generators.program.sizes import Size
-
-VIEW_MEMORY = (Memory.VIEW, Memory.CROWDED_VIEW)
 
 
 def is_in_place(op: Op) -> bool:
@@ -94,32 +92,74 @@ class _Memory:
     def __init__(self, case: Case) -> None:
         self._case, self._owners = case, find_owners(case)
         self._leaves = {i.name for i in case.inputs if case.training and i.is_differentiated}  # and their views
-        self._crowded = {i.name for i in case.inputs if i.layout == "expanded"}  # whose elements share memory
+        self._crowded = {i.name: "expand" for i in case.inputs if i.layout == "expanded"}
+        """By value of which several elements may have one place: the operation that made it so."""
+        self._parts = set[str]()  # views that one call makes several of, and their views
         self._uncertain = set[str]()  # owners of what may be a view or a copy
         self._saved = set[str]()  # owners whose numbers a gradient needs
 
     def check_write(self, op: Op) -> None:
+        """Raises CaseError for a write that torch refuses, warns of or leaves undefined. In torch's words:
+
+        several elements have one place: "more than one element of the written-to tensor refers to a single memory
+            location"; of masked_fill_, index_put_: "on expanded tensors is deprecated"; of windows that overlap:
+            "functionalization encountered a tensor being mutated that has internal overlap"
+        one of several views: "Such functions do not allow the output views to be modified inplace"; without gradients
+            torch allows it
+        a view or a copy: "you should not depend on the copying vs. viewing behavior" (torch.reshape)
+        also reads: "some elements of the input tensor and the written-to tensor refer to a single memory location"
+        """
         target, owner = op.args[0], self._owners[op.name]
         where = f"op {op.name!r} writes into {target!r}, "
         require(target not in self._leaves, f"{where}which needs a gradient")
-        require(target not in self._crowded, f"{where}which eager does not write into")
+        crowded = self._crowded.get(target)
+        fills = crowded in (None, "expand") or (crowded == "meshgrid" and not self._case.training)
+        require(crowded is None or (fills and op.kind in FILLS), f"{where}of which several elements have one place")
+        require(not self._case.training or target not in self._parts, f"{where}one of several views: no gradient")
         require(owner not in self._uncertain, f"{where}which may be a view or a copy")
         require(owner not in self._saved, f"{where}which a gradient needs as it was")
-        read = [name for name in op.args[1:] if self._owners[name] == owner]
+        read = {name for name in op.args[1:] if self._owners[name] == owner}
+        read -= {target} if op.kind in SAME_PLACES else set()
         require(all(_are_apart(self._case, target, name) for name in read), f"{where}of which it also reads")
 
     def follow(self, op: Op) -> None:
         spec, owner, target = OPS[op.kind], self._owners[op.name], op.args[:1]
         is_view = owner != op.name
-        if is_view and spec.memory not in (*VIEW_MEMORY, Memory.TARGET) and not is_in_place(op):
+        if is_view and not (spec.memory.is_view or spec.writes or is_in_place(op)):
             self._uncertain.add(owner)
         if is_view and op.kind != "detach" and self._leaves.intersection(target):
             self._leaves.add(op.name)
-        if spec.memory is Memory.CROWDED_VIEW or (is_view and self._crowded.intersection(target)):
-            self._crowded.add(op.name)
-        if self._case.training and spec.saves and spec.memory not in VIEW_MEMORY:
+        if is_view and target[0] in self._crowded:
+            self._crowded[op.name] = self._crowded[target[0]]
+        elif spec.memory is Memory.CROWDED_VIEW and not _has_own_places(self._case, op):
+            self._crowded[op.name] = "expand" if op.kind == "expand_as" else op.kind
+        if is_view and (spec.memory is Memory.PART_VIEW or self._parts.intersection(target)):
+            self._parts.add(op.name)
+        if self._case.training and spec.saves and not spec.memory.is_view:
             self._saved.update(self._owners[name] for name in op.args[spec.writes :])
             self._saved.update([] if is_view else [op.name])
+
+
+FILLS = ("fill_", "zero_")
+"""Writes of one number everywhere, so that it does not matter that several elements have one place."""
+SAME_PLACES = ("copy_", "add_", "sub_", "mul_", "div_", "pow_", "lerp_")
+"""Writes whose element depends on no other place, so that they may read their target itself."""
+
+
+def _has_own_places(case: Case, op: Op) -> bool:
+    """Whether each element of the window view has a place of its own in memory."""
+    attrs = complete_attributes(op)
+    if op.kind == "unfold":
+        return int(attrs["size"].value(case.sizes)) <= int(attrs["step"])
+    if op.kind != "as_strided":
+        return False
+    pairs = zip(attrs["strides"], attrs["sizes"], strict=True)
+    room = 0
+    for step, size in sorted((step.value(case.sizes), size.value(case.sizes)) for step, size in pairs):
+        if size > 1 and step <= room:
+            return False
+        room += step * max(size - 1, 0)
+    return True
 
 
 def _are_apart(case: Case, left: str, right: str) -> bool:
@@ -133,9 +173,19 @@ def _are_apart(case: Case, left: str, right: str) -> bool:
 
     for mine, other in zip(trace(left), trace(right), strict=False):
         if (mine.kind, mine.attrs) != (other.kind, other.attrs):
+            if mine.kind == other.kind == "narrow":
+                return _are_slices_apart(case, mine, other)
             at, elsewhere = ({**dict(op.attrs), "index": None} for op in (mine, other))
             return mine.kind == other.kind and mine.kind in _PARTS and at == elsewhere
     return False
+
+
+def _are_slices_apart(case: Case, left: Op, right: Op) -> bool:
+    (first, start, stop), (second, begin, end) = (
+        (attrs["dim"], attrs["start"].value(case.sizes), attrs["stop"].value(case.sizes))
+        for attrs in map(complete_attributes, (left, right))
+    )
+    return bool(first == second and (stop <= begin or end <= start))
 
 
 _PARTS = ("select", "unbind", "chunk", "split")

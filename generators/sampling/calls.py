@@ -48,7 +48,7 @@ def add_sizes(case: Case, c: Choices) -> Case:
     base = replace(case, contracts=(), dynamic=False)
 
     def add_call(called: Case) -> Case:
-        return replace(called, calls=(*called.calls, LaterCall(sizes=_draw_sizes(base, c), values="other")))
+        return replace(called, calls=(*called.calls, LaterCall(sizes=draw_sizes(base, c), values="other")))
 
     called = base
     for _ in range(c.draw({1: 3.0, 2: 1.0})):
@@ -67,7 +67,8 @@ def _draw_call(case: Case, c: Choices, step: str) -> LaterCall:
     return call
 
 
-def _draw_sizes(case: Case, c: Choices) -> tuple[tuple[str, int], ...]:
+def draw_sizes(case: Case, c: Choices) -> tuple[tuple[str, int], ...]:
+    """Other sizes for one or two dimensions that may vary, if there are any."""
     variable = sorted(list_variable(case))
     names = sorted({c.pick(variable) for _ in range(c.draw({1: 3.0, 2: 1.0}))}) if variable else []
     found = [(name, c.pick((*_SIZES, case.sizes[name] + 1, 2 * case.sizes[name]))) for name in names]
@@ -91,7 +92,7 @@ def _draw_dtype(case: Case, c: Choices) -> str:
 
 
 _DRAWN: dict[str, Callable[[Case, Choices], Any]] = {
-    "sizes": _draw_sizes,
+    "sizes": draw_sizes,
     "layouts": _draw_layouts,
     "under": _draw_mode,
     "values": lambda _, c: c.draw({"same": 1.0, "other": 1.0}),

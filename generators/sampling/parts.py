@@ -1,4 +1,4 @@
-"""Draws programs that have a given part: an operation, a region, a change, or arithmetic on integers."""
+"""Draws programs that have a given part: an operation, a region, a change, integers, or numbers as arguments."""
 
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
@@ -13,13 +13,14 @@ from generators.sampling.changes import add_changes, add_layers
 from generators.sampling.choices import Choices
 from generators.sampling.dtypes import WRITERS, add_dtypes
 from generators.sampling.integers import add_integers
+from generators.sampling.numbers import add_numbers
 from generators.sampling.operations import DRAWN, OWN_WRITERS, add_operations
 from generators.sampling.regions import add_regions
 from generators.sampling.sample import sample
 from generators.sampling.writes import add_read_by_strides
 
 _GROUPS = {"operations": DRAWN, "regions": tuple(REGIONS), "changes": tuple(KINDS)}
-_INTEGERS = "integers"
+_INTEGERS, _NUMBERS = "integers", "numbers"
 _FAMILIES = {
     "decayed_sum": "linear_attention",
     "flex_attention": "flex",
@@ -28,7 +29,7 @@ _FAMILIES = {
     **dict.fromkeys(("polar", "view_as_complex", "view_as_real"), "llama"),
 }
 """The families whose programs have an operation that few other programs have."""
-_PARTS = frozenset({*_GROUPS, *DRAWN, *OWN_WRITERS, *REGIONS, *KINDS, *WRITERS, _INTEGERS})
+_PARTS = frozenset({*_GROUPS, *DRAWN, *OWN_WRITERS, *REGIONS, *KINDS, *WRITERS, _INTEGERS, _NUMBERS})
 _NEXT = 1_000_000_000  # added to an index for another draw
 _TRIES = 500  # draws of a program, 7 ms each
 
@@ -79,7 +80,7 @@ class WithParts:
 def _find_obstacle_of(part: str, abilities: Collection[str] | None) -> str:
     """The obstacle that every program with this part meets for a compiler with these abilities; "" without any."""
     met = {"strides": part == "as_strided", "regions": part in {*REGIONS} - TAKEN_REGIONS, "changes": part in KINDS}
-    met["flex"] = part == "flex_attention"
+    met |= {"flex": part == "flex_attention", "numbers": part == _NUMBERS}
     found = next((name for name, is_met in met.items() if is_met), "")
     return found if abilities is not None and found and OBSTACLES[found].ability not in abilities else ""
 
@@ -100,6 +101,9 @@ def _add(part: str, case: Case, c: Choices) -> Case | None:
     if part in WRITERS:
         changed = add_dtypes(case, c, 1.0, part)
         return None if changed is case else changed
+    if part == _NUMBERS:
+        changed = case if case.numbers else add_numbers(case, c)
+        return changed if changed.numbers else None
     if part in REGIONS:
         changed = add_regions(case, c, (part,))
     elif part in KINDS:

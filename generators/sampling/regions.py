@@ -1,23 +1,32 @@
 """Adds regions to a case: runs of its operations that become functions of their own."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
 from generators.program.case import Case, Region
-from generators.program.regions import REGIONS
+from generators.program.regions import REGIONS, SHARED
 from generators.sampling.builder import draw_valid
 from generators.sampling.choices import Choices
+from generators.sampling.layers import repeat_region
 
 _COUNTS = {1: 5.0, 2: 2.0, 3: 1.0}
 _LENGTHS = {1: 3.0, 2: 3.0, 3: 2.0, 5: 2.0, 8: 2.0, 13: 1.0}
 _TRIES = 12
 _NESTED_SHARE = 0.5  # the share of further regions that are drawn inside of a region
 
+_AROUND = {
+    "autograd_function": ("grad", "vjp", "jacrev", "grad_of_grad", "jvp", "vmap"),
+    "functionalize": ("grad", "vjp", "jvp", "vmap"),
+    **dict.fromkeys(("jvp", "vjp"), ("functionalize",)),
+}
+"""Transforms that people apply to regions, by the kind within."""
+_AROUND_SHARE = 0.3
+
 
 def add_regions(case: Case, c: Choices, kinds: Collection[str] = REGIONS) -> Case:
     """The case with one to three regions of these kinds, each if a few tries find operations that its kind takes."""
-    if case.autocast or case.checkpoint:
+    if case.checkpoint:
         return case
     base = replace(case, contracts=())
     weights = {name: REGIONS[name].weight * (REGIONS[name].in_training if case.training else 1.0) for name in kinds}
@@ -32,4 +41,14 @@ def _add_region(case: Case, c: Choices, kind: str) -> Case:
     start, length = c.below(len(within)), c.draw(_LENGTHS)
     names = [str(item.shape[0]) for item in case.inputs if item.shape and item.shape[0].is_name]
     over = c.pick(names) if names and REGIONS[kind].loops else ""
-    return replace(case, regions=(*case.regions, Region(kind, tuple(within[start : start + length]), over)))
+    region = Region(kind, tuple(within[start : start + length]), over, c.pick(REGIONS[kind].options))
+    outer = [_wrap(region, c, names)] if not around and kind in _AROUND and c.chance(_AROUND_SHARE) else []
+    drawn = replace(case, regions=(*case.regions, *outer, region))
+    return repeat_region(drawn, region, c) if region.option in SHARED else drawn
+
+
+def _wrap(region: Region, c: Choices, names: Sequence[str]) -> Region:
+    """A transform of the same operations."""
+    kind = c.pick(_AROUND[region.kind])
+    over = c.pick(names) if names and REGIONS[kind].loops else ""
+    return Region(kind, region.ops, over, REGIONS[kind].options[0])

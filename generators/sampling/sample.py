@@ -24,6 +24,7 @@ from generators.sampling.families import FAMILIES, Family
 from generators.sampling.forms import add_forms
 from generators.sampling.heads import draw_qkv, merge_heads, restore_axes
 from generators.sampling.integers import add_integers
+from generators.sampling.numbers import NUMBERS_SHARE, add_numbers
 from generators.sampling.operations import add_operations
 from generators.sampling.regions import add_regions
 from generators.sampling.states import add_states
@@ -208,6 +209,9 @@ def sample(
     case = add_integers(case, Choices(f"{seed}:{index}:integers"), INTEGERS_SHARE)
     case = add_dtypes(case, Choices(f"{seed}:{index}:dtypes"), DTYPES_SHARE)
     case = add_read_by_strides(case, Choices(f"{seed}:{index}:strided"), STRIDED_SHARE)
+    numbers = Choices(f"{seed}:{index}:numbers")
+    if numbers.chance(NUMBERS_SHARE):
+        case = add_numbers(case, numbers)
     return add_states(case, Choices(f"{seed}:{index}:states"), STATES_SHARE)
 
 

@@ -79,7 +79,7 @@ def campaign(directory: Path, status: str, upstream: str = "", **given: Any) -> 
         ("not_a_bug by design", "", "not a bug: by design, not found upstream, searched 2026-09"),
         ("fixed 2.14.0", "", "fixed in 2.14.0, not found upstream, searched 2026-09"),
         ("new", "", "new, not found upstream, searched 2026-09"),
-        ("new", RELATED, "new, related upstream: pytorch#2"),
+        ("new", RELATED, "new, see also: pytorch#2"),
         ("new", f"{RELATED}, {SAME}", "known upstream: pytorch#1 (open)"),
     ],
 )

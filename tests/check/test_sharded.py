@@ -57,6 +57,31 @@ ops:
   - {name: out, op: exp, args: [rows]}
 returns: [out]
 """)
+MESH = casefile.loads("""
+case_format: 1
+dims: {B: 3, S: 4, D: 6}
+inputs:
+  x: {shape: [B, S, D], dtype: float32, values: {seed: 0}, shard: 1, second_shard: 1}
+  w: {shape: [D, D], dtype: float32, values: {seed: 1}, second_shard: 0, parameter: true}
+mode: training
+ops:
+  - {name: rows, op: matmul, args: [x, w]}
+  - {name: probs, op: softmax, args: [rows], dim: -1}
+  - {name: moved, op: redistribute, args: [probs], shard: 0, second_shard: 2}
+  - {name: out, op: exp, args: [moved]}
+returns: [out]
+""")
+MOVED = casefile.loads("""
+case_format: 1
+dims: {S: 4, D: 6}
+inputs:
+  x: {shape: [S, D], dtype: float32, values: {seed: 0}, second_shard: 0}
+ops:
+  - {name: rows, op: tanh, args: [x]}
+  - {name: moved, op: redistribute, args: [rows], second_shard: 1}
+  - {name: out, op: exp, args: [moved]}
+returns: [out]
+""")
 WINDOWS = casefile.loads("""
 case_format: 1
 dims: {S: 4}
@@ -93,7 +118,14 @@ def judge(evaluator: Asker, case: Case) -> SubjectResult:
 
 @pytest.mark.parametrize(
     ("case", "subject"),
-    [(ATTENTION, "sharded"), (EMBEDDING, "sharded"), (EMBEDDING, "aot_eager_sharded"), (CHAIN, "aot_eager_sharded")],
+    [
+        (ATTENTION, "sharded"),
+        (MESH, "sharded"),
+        (MESH, "aot_eager_sharded"),
+        (EMBEDDING, "sharded"),
+        (EMBEDDING, "aot_eager_sharded"),
+        (CHAIN, "aot_eager_sharded"),
+    ],
 )
 def test_a_right_program_passes(evaluator: Evaluator, case: Case, subject: str) -> None:
     assert evaluator.ask(Question(case, (subject,))).only.verdict in (Verdict.OK, Verdict.ROUNDING)
@@ -120,12 +152,18 @@ def attribute_smallest(evaluator: Asker, case: Case) -> tuple[str, str, str]:
     return cause.who, cause.stage, cause.part
 
 
-def test_planted_faults_are_found_named_and_shrunk() -> None:
-    plants, config = "shard_kept,offset_forgotten", WorkerConfig(timeout=120)
-    with planted(plants), open_evaluator(config, repeat=1) as made:
+@pytest.mark.parametrize(
+    ("plants", "parts"),
+    [
+        ("shard_kept,offset_forgotten", [(ATTENTION, "aten._softmax"), (EMBEDDING, "aten.embedding")]),
+        ("moved_shard_reversed", [(MOVED, "")]),
+    ],
+)
+def test_planted_faults_are_found_named_and_shrunk(plants: str, parts: list[tuple[Case, str]]) -> None:
+    with planted(plants), open_evaluator(WorkerConfig(timeout=120), repeat=1) as made:
         evaluator = AnswerCache(made)
-        assert attribute_smallest(evaluator, ATTENTION) == ("sharded", "sharding", "aten._softmax")
-        assert attribute_smallest(evaluator, EMBEDDING) == ("sharded", "sharding", "aten.embedding")
+        for case, part in parts:
+            assert attribute_smallest(evaluator, case) == ("sharded", "sharding", part)
 
 
 def list_ranks(evaluator: Evaluator) -> list[int]:

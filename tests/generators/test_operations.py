@@ -72,6 +72,7 @@ def test_a_row_is_well_formed_and_has_programs(kind: str) -> None:
 
 
 @samples
+@pytest.mark.filterwarnings("ignore:var\\(\\). degrees of freedom")
 @pytest.mark.parametrize("kind", DRAWN)
 def test_drawn_programs_have_the_operation_run_and_become_simpler(kind: str) -> None:
     case = WithParts([kind]).sample(31, DRAWN.index(kind))

@@ -1,18 +1,20 @@
 """Programs: what is refused and written; regions: two texts with one meaning, and the runs that each kind takes."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from corpus.casefile import dumps, loads
 from corpus.passes.program import drop_regions
 from generators.errors import CaseError
 from generators.program.case import Attr, Case, Input, LaterCall, Op, Region, Values
 from generators.program.emit import list_unplain, source
-from generators.program.regions import REGIONS, call_directly
+from generators.program.regions import FUNCTION, REGIONS, call_directly
 from generators.program.sizes import Size
 from generators.program.type_check import check, is_valid, make_op, prune
 from tests.generators.plain import close, in_float64
@@ -152,6 +154,67 @@ def test_a_part_of_an_axis_may_be_written_from_another_part(index: int, message:
         check(case)
 
 
+def written_through(view: Op, kind: str = "fill_", mode: str = "inference") -> Case:
+    """A write through a view of the clone `own`, which is returned."""
+    attrs = {"value": 2.0} if kind == "fill_" else {"other": 2.0} if kind == "add_" else {}
+    write = make_op("written", kind, ["view"] * 2 if kind == "copy_" else ["view"], attrs)
+    return replace(STATE, ops=(STATE.ops[0], view, write), mode=mode, returns=("own",))
+
+
+def view_of_own(kind: str, **attrs: Any) -> Op:
+    return make_op("view", kind, ["own"], attrs)
+
+
+EXPANDED = view_of_own("expand", sizes=(Size.of(2), *STATE.inputs[0].shape))
+
+
+@pytest.mark.parametrize(
+    ("view", "kind"),
+    [
+        (EXPANDED, "fill_"),
+        (EXPANDED, "zero_"),
+        (view_of_own("unfold", dim=1, size="1", step=2), "add_"),
+        (view_of_own("chunk", dim=1, chunks=1), "add_"),
+        (view_of_own("unbind", dim=1), "fill_"),
+        (view_of_own("diagonal"), "add_"),
+        (view_of_own("transpose"), "copy_"),
+    ],
+    ids=lambda part: part if isinstance(part, str) else part.kind,
+)
+def test_eager_writes_through_odd_views(view: Op, kind: str) -> None:
+    case = written_through(view, kind)
+    check(case)
+    (found,), _ = run_module(case)
+    (before,), _ = run_module(replace(case, ops=case.ops[:1]))
+    assert torch.equal(found, before) == (kind == "copy_")
+    assert loads(dumps(case)) == case
+
+
+@pytest.mark.parametrize(
+    ("view", "kind", "mode", "message"),
+    [
+        (EXPANDED, "add_", "inference", "several elements have one place"),
+        (view_of_own("unfold", dim=1, size="2"), "fill_", "inference", "several elements have one place"),
+        (view_of_own("unbind", dim=1), "fill_", "training", "one of several views"),
+    ],
+)
+def test_writes_that_torch_refuses_are_refused(view: Op, kind: str, mode: str, message: str) -> None:
+    with pytest.raises(CaseError, match=message):
+        check(written_through(view, kind, mode))
+
+
+def test_slices_of_one_tensor_may_be_read_and_written_where_they_are_apart() -> None:
+    slices = (
+        view_of_own("narrow", dim=1, stop="1"),
+        make_op("read", "narrow", ["own"], {"dim": 1, "start": 1, "stop": 2}),
+    )
+    write = make_op("written", "copy_", ["view", "read"], {})
+    check(replace(STATE, ops=(STATE.ops[0], *slices, write), returns=("own",)))
+    overlapping = make_op("read", "narrow", ["own"], {"dim": 1, "stop": Size.of(1)})
+    with pytest.raises(CaseError, match="of which it also reads"):
+        check(replace(STATE, ops=(STATE.ops[0], slices[0], overlapping, write), returns=("own",)))
+
+
 def test_pruning_keeps_the_writes_that_something_sees() -> None:
     writes = (
         make_op("unseen", "neg", ["q"], {}),
@@ -192,7 +255,7 @@ DROPPED = make_op("probs", "dropout", ["scores"], {"p": 0.5})
 def with_region(kind: str, ops: tuple[str, ...] = RUN, over: str | None = None) -> Case:
     if over is None:
         over = "B" if kind in REGIONS and REGIONS[kind].loops else ""
-    return replace(CASE, regions=(Region(kind, ops, over),))
+    return replace(CASE, regions=(Region(kind, ops, over, REGIONS[kind].options[0] if kind in REGIONS else ""),))
 
 
 def test_a_custom_operation_in_a_loop_sees_the_sizes_of_a_row() -> None:
@@ -247,13 +310,64 @@ def test_both_texts_of_a_region_within_a_region_compute_its_operations(outer: st
         assert close(expected.outputs[0], in_float64(source(case, plain=plain), training=False).outputs[0])
 
 
-@pytest.mark.parametrize("kind", [kind for kind in REGIONS if REGIONS[kind].is_transform])
+@pytest.mark.parametrize("kind", [kind for kind in REGIONS if REGIONS[kind].is_transform and kind != FUNCTION])
 def test_both_texts_differentiate(kind: str) -> None:
     case = with_region(kind, ("scores", "probs", "mixed"))
     check(case)
     ours, plain = (in_float64(source(case, plain=plain), training=True) for plain in (False, True))
     assert close(ours.outputs[0], plain.outputs[0])
     assert not close(ours.outputs[0], in_float64(source(replace(case, regions=())), training=True).outputs[0])
+
+
+DOUBLED = replace(
+    CASE,
+    ops=(make_op("twice", "add", ["k", "q"], {}), make_op("out", "mul", ["twice"], {"other": 2.0})),
+    returns=("out",),
+)
+BY_RULE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "straight": lambda gradient, _: gradient,
+    "scaled": lambda gradient, _: gradient * -0.5,
+    "clipped": lambda gradient, _: gradient.clamp(-0.5, 0.5),
+    "of_argument": lambda gradient, x: gradient * x.cos(),
+    "of_result": lambda gradient, x: gradient * x.cos(),
+}
+
+
+@pytest.mark.parametrize("option", REGIONS[FUNCTION].options)
+def test_a_function_has_the_gradients_of_its_rule_in_both_texts(option: str) -> None:
+    rule, _, style = option.partition("+")
+    case = replace(DOUBLED, regions=(Region(FUNCTION, ("twice", "out"), option=option),))
+    check(case)
+    assert loads(dumps(case)) == case
+    for plain in (False, True):
+        run = in_float64(source(case, plain=plain), training=True)
+        out, gradients = run.outputs[0], run.gradients
+        assert close(out, in_float64(source(DOUBLED), training=True).outputs[0])
+        first = in_float64(source(replace(DOUBLED, returns=("k",))), training=True).outputs[0]
+        saved = out if rule == "of_result" or style.startswith("dirty") else first
+        cotangent = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=out.dtype)
+        of_second, of_first, *_ = gradients
+        assert of_first is not None and close(of_first, BY_RULE[rule](cotangent, saved))
+        assert (of_second is not None) == rule.startswith("of")
+
+
+def test_transforms_take_functions_in_the_style_that_they_need() -> None:
+    styles = {option.partition("+")[2] for option in REGIONS[FUNCTION].options}
+    taken = {
+        kind: {style for style in styles if is_valid(_within(kind, "+".join(filter(None, ["straight", style]))))}
+        for kind in ("grad", "vmap", "jvp", "checkpoint")
+    }
+    assert taken == {
+        "grad": {"setup", "vmap", "jvp", "dirty_setup"},
+        "vmap": {"vmap", "jvp"},
+        "jvp": {"jvp"},
+        "checkpoint": styles,
+    }
+
+
+def _within(kind: str, option: str) -> Case:
+    outer = Region(kind, ("twice", "out"), "B" if REGIONS[kind].loops else "")
+    return replace(DOUBLED, regions=(outer, Region(FUNCTION, ("twice", "out"), option=option)))
 
 
 def test_torch_takes_no_scan_within_a_gradient_or_a_recomputation() -> None:

@@ -62,6 +62,23 @@ def test_a_new_torch_that_is_wrong_is_named(tmp_path: Path, defect: str, factory
     assert "buffer cache after the call" in row["new"]["why"] or defect != "stale_base"
 
 
+@pytest.mark.usefixtures("one_worker")
+def test_a_fusion_that_a_new_torch_lost_is_told_beside_right_results(tmp_path: Path) -> None:
+    pythons = ("--python", sys.executable, "--python", plant(tmp_path, "fusion_lost"), "--subject", "passes")
+    code, rows = compare(tmp_path, f"{MODULES}plain", *pythons)
+    row = rows["Plain", "passes"]
+    old, new = (row[side]["label"] for side in ("old", "new"))
+    # Without the fusion the graph keeps what smaller rewrites match.
+    smaller = {"bmm_to_mm": [new], "div_softmax_pattern": [new]}
+    assert row["changed_rewrites"] == {"_sfdp_pattern_1_inference": [old], **smaller}
+    assert (code, row["answer"]) == (0, "changed within rounding")
+
+    done = run_command("fuzz.compare", *pythons, ROOT / "corpus/seeds/patterns/sfdp-01-inference.case.yaml")
+    assert done.returncode == 0, done.stderr
+    assert f"      in {old}, not in {new}: _sfdp_pattern_1_inference\n" in done.stdout
+    assert done.stdout.endswith("1 no change, 1 with other rewrites\n")
+
+
 OK, WRONG, ERROR = Verdict.OK, Verdict.WRONG_RESULT, Verdict.COMPILE_ERROR
 
 

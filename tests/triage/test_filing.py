@@ -17,7 +17,14 @@ from fuzz.protocol import SubjectResult, Verdict
 from generators.program.case import Case
 from generators.program.type_check import attributes
 from triage.report.conditions import find_conditions
-from triage.report.filing import describe_releases, describe_upstream, propose_labels, render_facts, replace_facts
+from triage.report.filing import (
+    describe_releases,
+    describe_upstream,
+    propose_labels,
+    render_facts,
+    renew_head,
+    replace_facts,
+)
 from triage.report.rules import Condition
 
 WRONG = MechanismKind.WRONG_RESULT
@@ -98,13 +105,17 @@ def test_what_no_release_had_right_before_is_no_regression(case: Case, seen: dic
 
 def test_not_searched_not_found_related_and_known_are_told_apart() -> None:
     bug = Bug("b", "a bug", cause=SDPA, decided_by=())
-    searches = [None, Upstream("2026-09"), Upstream("2026-09", (Issue("pytorch#2", "related", "unknown"), OPEN))]
+    found = (Issue("pytorch#2", "related", "unknown"), Issue("pytorch#3", "family", "closed"), OPEN)
+    searches = [None, Upstream("2026-09"), Upstream("2026-09", found)]
     told = [describe_upstream(replace(bug, upstream=one)) for one in searches]
     link = "https://github.com/pytorch/pytorch/issues/"
     assert told == [
-        "not searched",
-        "not found, searched 2026-09",
-        f"known: [pytorch#1]({link}1) open (the first); related: [pytorch#2]({link}2); looked up 2026-09",
+        "not searched for upstream",
+        "not found upstream, searched 2026-09",
+        (
+            f"known upstream: [pytorch#1]({link}1) open (the first); same family: [pytorch#3]({link}3) closed; "
+            f"see also: [pytorch#2]({link}2); looked up 2026-09"
+        ),
     ]
 
 
@@ -113,8 +124,10 @@ def test_a_person_s_words_stay_where_the_rows_are_written_anew(case: Case) -> No
     facts = render_facts(bug.title, entry, bug.cause, bug)
     report = f"## Human note\n\nMine.\n\n{facts}\n### Describe the bug\n"
     known = replace(bug, upstream=Upstream("2026-09", (OPEN,)))
-    renewed = replace_facts(report, render_facts(bug.title, entry, bug.cause, known))
-    assert "pytorch#1" in renewed and "not searched" not in renewed
+    head = "<!-- A draft; nothing was sent. {}\nYours. -->\n"
+    told = renew_head(head.format("Search.") + report, entry, known)
+    renewed = told.removeprefix(head.format("Add what is new here to pytorch#1, and open no other issue."))
+    assert renewed != told and "not searched" not in renewed
     assert replace_facts(renewed, facts) == report
     assert replace_facts("no rows", facts) == "no rows"
 

@@ -9,7 +9,7 @@ from fuzz.subjects import INDUCTOR, MEMORY_BUDGET, SubjectSpec, get_spec, is_att
 from generators.program.attention_stub import drop_fills, emit_attention_stub
 from generators.program.case import Case
 from generators.program.emit import is_random, list_unplain, source
-from generators.program.ops.recurrence import FUNCTIONS
+from generators.program.ops import FUNCTIONS
 from generators.program.settings import SWITCHES
 
 CASE_FILE = "finding.case.yaml"

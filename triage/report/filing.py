@@ -1,5 +1,6 @@
 """For whoever files a report: labels to propose, issues upstream, releases, and models that show the bug."""
 
+import re
 from collections.abc import Sequence
 
 from corpus.causes import CauseKey, Project, Stage, find_project
@@ -20,6 +21,7 @@ from triage.report.wording import describe_fault
 
 _REGRESSION = "module: regression"
 _OF_OPERATION = (Stage.OPERATION, Stage.DECOMPOSITION)
+_ADVICE = re.compile(r"(?<=^<!-- A draft; nothing was sent\. ).*$", re.MULTILINE)  # a line of report.md.j2
 _NAMED = 3
 """Models that are named; more are counted."""
 
@@ -42,6 +44,12 @@ def render_facts(title: str, entry: Entry, cause: CauseKey | None, bug: Bug | No
 
 def _find_project(cause: CauseKey | None) -> Project:
     return find_project(cause.who) if cause else Project.PYTORCH
+
+
+def renew_head(report: str, entry: Entry, bug: Bug) -> str:
+    """A report with the advice and the table of facts that the ledger gives by now."""
+    renewed = replace_facts(report, render_facts(bug.title, entry, bug.cause, bug))
+    return _ADVICE.sub(lambda _: advise(bug), renewed, count=1)
 
 
 def replace_facts(report: str, facts: str) -> str:
@@ -80,18 +88,14 @@ def describe_releases(entry: Entry) -> str:
 def describe_upstream(bug: Bug | None, *, notes: bool = True) -> str:
     """The issues of others about a bug, with links, in Markdown; or that none was found or looked for."""
     if bug is None or bug.upstream is None:
-        return "not searched"
-    if not bug.upstream.issues:
-        return f"not found, searched {bug.upstream.searched}"
+        return "not searched for upstream"
 
     def spell(issue: Issue) -> str:
         told = f"[{issue.ref}]({issue.url}){'' if issue.state == 'unknown' else f' {issue.state}'}"
         return f"{told} ({issue.note})" if notes and issue.note else told
 
-    same = bug.known_upstream
-    kinds = {"known": same, "related": tuple(one for one in bug.upstream.issues if one not in same)}
-    told = [f"{kind}: {', '.join(map(spell, issues))}" for kind, issues in kinds.items() if issues]
-    return f"{'; '.join(told)}; looked up {bug.upstream.searched}"
+    day = [f"looked up {bug.upstream.searched}"] if bug.upstream.issues else []
+    return "; ".join([*bug.upstream.spell(spell), *day])
 
 
 def describe_models(bug: Bug) -> str:

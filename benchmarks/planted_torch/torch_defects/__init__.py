@@ -7,11 +7,22 @@ from .attention import OPERATIONS, RELUS, REPLACEMENTS, Change
 from .compilers import COMPILER_DEFECTS
 from .structures import STRUCTURES
 
-__all__ = ("COMPILER_DEFECTS", "FUNCTIONS", "OF_MEMORY", "OPERATIONS", "RELUS", "REPLACEMENTS", "STRUCTURES", "Change")
+__all__ = (
+    "COMPILER_DEFECTS",
+    "FUNCTIONS",
+    "HARMLESS",
+    "OF_MEMORY",
+    "OPERATIONS",
+    "RELUS",
+    "REPLACEMENTS",
+    "STRUCTURES",
+    "Change",
+)
 
 _LOWERINGS = ("torch._inductor.lowering", "lowerings")
 _SIZES = ("torch._dynamo.guards", "convert_to_concrete_values")
 _WRAPPER = ("torch._functorch._aot_autograd.runtime_wrappers", "RuntimeWrapper.post_compile")
+_PLACEMENTS = "torch.distributed.tensor.placement_types"
 _POST_GRAD, _PRE_GRAD = (("torch._inductor.compile_fx", f"_recursive_{when}_grad_passes") for when in ("post", "pre"))
 
 #: By name: a module of torch, a function of it that compiled code alone calls, and what makes the wrong one from that.
@@ -46,6 +57,8 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
         "GuardBuilder.EMPTY_NN_MODULE_HOOKS_DICT",
         lambda _: lambda _self, _guard: None,
     ),
+    "number_kept": (*_WRAPPER, calls.keep_numbers),
+    "flag_unguarded": ("torch._dynamo.guards", "GuardBuilder.BOOL_MATCH", calls.guard_no_flag),
     "inference_mode": (*_WRAPPER, functools.partial(calls.spoil, applies=calls.in_inference_mode)),
     "constant_inputs": (*_WRAPPER, functools.partial(calls.spoil, applies=calls.are_partly_constant)),
     "expanded_inputs": (*_WRAPPER, functools.partial(calls.spoil, applies=calls.are_expanded)),
@@ -86,12 +99,10 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     "key_without_strides": ("torch._inductor.codecache", "extract_tensor_metadata_for_cache_key", calls.forget_strides),
     "loop_cut": ("torch._inductor.codegen.cpp", "LoopLevel.lines", codegen.shorten_loop),
     "shard_kept": ("torch.distributed.tensor._ops._math_ops", "normalize_dim", sharding.keep_shards),
-    "offset_forgotten": (
-        "torch.distributed.tensor.placement_types",
-        "_MaskPartial._mask_tensor",
-        sharding.forget_offset,
-    ),
-    "partial_kept": ("torch.distributed.tensor.placement_types", "Partial._reduce_value", sharding.keep_partial),
+    "offset_forgotten": (_PLACEMENTS, "_MaskPartial._mask_tensor", sharding.forget_offset),
+    "partial_kept": (_PLACEMENTS, "Partial._reduce_value", sharding.keep_partial),
+    "second_partial_kept": (_PLACEMENTS, "Partial._reduce_value", sharding.keep_second_partial),
+    "moved_shard_reversed": (_PLACEMENTS, "Shard._to_new_shard_dim", sharding.reverse_moved_shard),
     "buffer_stale": ("torch._inductor.codegen.cpp", "CppKernelProxy.codegen_nodes", codegen.read_stale),
 }
 
@@ -99,6 +110,11 @@ FUNCTIONS |= {
     name: (*_WRAPPER, functools.partial(calls.spoil_structured, applies=applies))
     for name, applies in STRUCTURES.items()
 }
+
+HARMLESS: dict[str, tuple[str, str, Change]] = {
+    "fusion_lost": ("torch._inductor.fx_passes.fuse_attention", "_sfdp_params_check", lambda _: lambda _match: False)
+}
+"""As `FUNCTIONS`, but all results stay right."""
 
 OF_MEMORY = ("graph_reused", "key_without_numbers", "key_without_strides")
 """Defects that do not show in a new process."""

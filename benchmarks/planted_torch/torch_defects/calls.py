@@ -1,6 +1,7 @@
 """Changes of what surrounds a compiled graph: guards, caches of compiled programs, and the calls of a graph."""
 
 import dataclasses
+import functools
 import itertools
 import re
 from collections.abc import Callable, Sequence
@@ -79,6 +80,37 @@ def keep_parameters(post_compile: Any) -> Any:
 
         setattr(call, "_boxed_call", True)  # noqa: B010
         return call
+
+    return planted
+
+
+def keep_numbers(post_compile: Any) -> Any:
+    """A compiled graph keeps the numbers that its first call gets, which Dynamo passes as tensors without axes."""
+
+    def planted(self: Any, compiled: Any, *args: Any, **options: Any) -> Any:
+        import torch
+
+        compiled, kept = post_compile(self, compiled, *args, **options), dict[int, Any]()
+
+        def call(args: list[Any]) -> Any:
+            for at, value in enumerate(args):
+                if isinstance(value, torch.Tensor) and value.shape == () and value.dtype == torch.float64:
+                    args[at] = kept.setdefault(at, value)
+            return compiled(args)
+
+        setattr(call, "_boxed_call", True)  # noqa: B010
+        return call
+
+    return planted
+
+
+def guard_no_flag(match: Any) -> Any:
+    """A flag among the arguments is not guarded."""
+
+    @functools.wraps(match)
+    def planted(self: Any, guard: Any) -> None:
+        if not guard.originating_source.is_local() or "self" in guard.name:
+            match(self, guard)
 
     return planted
 

@@ -60,7 +60,7 @@ def compile_module(
     compiled: dict[Any, Callable[..., Any]] = {}
 
     def call(*inputs: Any) -> Any:
-        form = tuple((one.shape, one.stride(), one.dtype, one.requires_grad) for one in inputs)
+        form = tuple(map(_form_of, inputs))
         if form not in compiled:
             try:
                 compiled[form] = Recording(module, inputs).compile(passes)
@@ -69,6 +69,13 @@ def compile_module(
         return compiled[form](*inputs)
 
     return call
+
+
+def _form_of(value: Any) -> Any:
+    """What a recorded graph is for: the form of a tensor, or another value itself."""
+    if isinstance(value, Tensor):
+        return value.shape, value.stride(), value.dtype, value.requires_grad
+    return repr(value)
 
 
 class GraphNotCaptured(Exception):

@@ -1,10 +1,11 @@
-"""Two ranks on this machine, which talk by gloo. Python's fork server, which has torch, forks them.
+"""Ranks on this machine, two or a mesh of 2 x 2, which talk by gloo. Python's fork server, which has torch, forks them.
 
 Each rank gets a `RankProgram`, and answers with its `Execution`, or with the `SubjectResult` of an exception. The end
 of a rank is a `SubjectResult` too. Ranks live on, unless a rank raises, ends or hangs alone. They end with the worker.
 """
 
 import faulthandler
+import math
 import multiprocessing
 import os
 import pickle
@@ -34,7 +35,6 @@ from fuzz.protocol import StepsTaken, SubjectResult, Verdict
 from fuzz.protocol.exits import explain_exit
 from fuzz.protocol.failures import NotTaken, Process, ProcessLost, Raised, Refusal
 
-COUNT = 2
 _PATIENCE_SECONDS = 2.0
 """How long ranks may run on when another rank has raised: they may wait for its data."""
 _LOST_PEER = "by peer"
@@ -55,12 +55,11 @@ def run_on_ranks(part: RankProgram) -> list[RankAnswer]:
 
     Raises RuntimeError, with its traceback, for an exception of attnfuzz in a rank.
     """
-    global _ranks  # noqa: PLW0603 - ranks that can go on take the next part
     for _ in range(_TRIES):
-        ranks, _ranks = _ranks or _Ranks(), None
+        ranks = _idle.pop(part.mesh, None) or _Ranks(part.mesh)
         answers = ranks.ask(pickle.dumps(part))
         if _are_in_step(answers):
-            _ranks = ranks
+            _idle[part.mesh] = ranks
             break
         ranks.end()
         if not any(answer and answer[0] == _KILLED for answer in answers):
@@ -71,17 +70,17 @@ def run_on_ranks(part: RankProgram) -> list[RankAnswer]:
 
 
 class _Ranks:
-    """The processes of the ranks."""
+    """The processes of the ranks, a mesh of these sizes."""
 
-    def __init__(self) -> None:
+    def __init__(self, mesh: tuple[int, ...]) -> None:
         self._processes = dict[Connection, ForkServerProcess]()
         self._dumps = dict[Connection, IO[str]]()  # files to which faulthandler writes where a rank crashes
         self.fault = ""  # the traceback of an exception of attnfuzz in a rank
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            for rank in range(COUNT):
+            for rank in range(math.prod(mesh)):
                 mine, theirs = multiprocessing.Pipe()
                 dump = self._dumps[mine] = NamedTemporaryFile("r")  # noqa: SIM115 - `end` closes it
-                self._processes[mine] = _FORKS.Process(target=_be_rank, args=(rank, theirs, listener, dump.name))
+                self._processes[mine] = _FORKS.Process(target=_be_rank, args=(rank, mesh, theirs, listener, dump.name))
                 self._processes[mine].start()
                 theirs.close()
 
@@ -123,10 +122,10 @@ class _Ranks:
             self._dumps[connection].close()
 
 
-_ranks: _Ranks | None = None
+_idle = dict[tuple[int, ...], _Ranks]()  # ranks that can go on, by their mesh
 
 
-def _be_rank(rank: int, connection: Connection, listener: socket.socket, dump: str) -> None:
+def _be_rank(rank: int, sizes: tuple[int, ...], connection: Connection, listener: socket.socket, dump: str) -> None:
     """Answer until the connection ends, and end the process."""
     end_with(os.getppid())
     try:
@@ -134,10 +133,10 @@ def _be_rank(rank: int, connection: Connection, listener: socket.socket, dump: s
         settings.configure_torch()
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         port, first = listener.getsockname()[1], dict[str, Any]() if rank else {"master_listen_fd": listener.detach()}
-        store = dist.TCPStore("127.0.0.1", port, COUNT, is_master=not rank, **first)  # type: ignore[attr-defined]
+        store = dist.TCPStore("127.0.0.1", port, math.prod(sizes), is_master=not rank, **first)  # type: ignore[attr-defined]
         # The worker's time limit is the limit of a rank that waits.
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=COUNT, timeout=timedelta(days=1))
-        mesh = init_device_mesh("cpu", (COUNT,))
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=math.prod(sizes), timeout=timedelta(days=1))
+        mesh = init_device_mesh("cpu", sizes)
         while True:
             connection.send_bytes(pickle.dumps(_answer(pickle.loads(connection.recv_bytes()), mesh)))  # noqa: S301
     except Exception:

@@ -1,8 +1,8 @@
-"""A case on two ranks: its inputs are DTensors, split as the module's `shards` say, and every rank runs the program."""
+"""A case on several ranks: its inputs are DTensors, split as its `shards` say, and every rank runs the program."""
 
 import inspect
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,6 +35,12 @@ class RankProgram:
     cotangents: Tensors
     experiments: tuple[Trial, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)  # settings
+    mesh: tuple[int, ...] = (2,)
+
+
+def find_mesh(shards: Mapping[str, Any]) -> tuple[int, ...]:
+    """The sizes of the mesh whose dimensions `shards` of a module name: an axis, or one for each of two dimensions."""
+    return (2, 2) if any(isinstance(axes, list) for axes in shards.values()) else (2,)
 
 
 def run_part(part: RankProgram, program: Program, mesh: DeviceMesh, record: Record = lambda _: None) -> Execution:
@@ -96,8 +102,11 @@ def distribute(call: Any, module: nn.Module, mesh: DeviceMesh) -> Callable[..., 
     def split(name: str, value: Any) -> Any:
         if not isinstance(value, Tensor):
             return value
-        whole = DTensor.from_local(value.clone(), mesh, [Replicate()], run_check=False)
-        return whole.redistribute(mesh, [Shard(shards[name])]) if name in shards else whole
+        whole = DTensor.from_local(value.clone(), mesh, [Replicate()] * mesh.ndim, run_check=False)
+        if name not in shards:
+            return whole
+        axes = shards[name] if mesh.ndim > 1 else [shards[name]]
+        return whole.redistribute(mesh, [Replicate() if axis is None else Shard(axis) for axis in axes])
 
     def run(*inputs: Any) -> Any:
         state = dict((*module.named_parameters(), *module.named_buffers()))

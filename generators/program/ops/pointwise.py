@@ -84,7 +84,7 @@ def _difference(call: Operands) -> str:
 
 def _arithmetic_text(line: Line) -> str:
     left, right, form = line.args[0], line.right, line.attrs["form"]
-    factor = [f"alpha={line.text('alpha')}"] if line.attrs.get("alpha", 1) != 1 else []
+    factor = [f"alpha={line.text('alpha')}"] if line.attrs.get("alpha", 1) != 1 or "alpha" in line.names else []
     if line.attrs["reverse"]:
         left, right = right, left
     elif form != "operator" or factor:

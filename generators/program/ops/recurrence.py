@@ -9,7 +9,7 @@ from generators.program.ops.rules import common_float
 from generators.program.ops.spec import Attribute, Kind, Line, Operands, OpSpec, flag, word
 from generators.program.sizes import ONE, Size
 
-FUNCTIONS: Mapping[str, str] = {
+SCAN_FUNCTIONS: Mapping[str, str] = {
     "decayed_sum": '''
 def decayed_sum(x, decay, dim, reverse=False):
     """state[t] = decay[t] * state[t - 1] + x[t] along `dim`, from its end if reversed."""

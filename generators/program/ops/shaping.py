@@ -22,7 +22,7 @@ from generators.program.ops.rules import (
 )
 from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, flag, word
 from generators.program.sizes import ONE, Size, product, quotient, show
-from generators.program.values import COMPLEX, LOW_PRECISION, category
+from generators.program.values import COMPLEX, INTEGERS, LOW_PRECISION, category
 
 T = TypeVar("T")
 
@@ -221,6 +221,29 @@ def _unfold(call: Operands) -> tuple[Size, ...]:
     return (*along(lambda call, whole: (count_windows(call, whole, size, step),))(call), size)
 
 
+def _diagonal(call: Operands) -> tuple[Size, ...]:
+    """The other axes, then the places that have equal numbers along both axes."""
+    first, second = call.axis("dim0"), call.axis("dim1")
+    require(first != second, "needs two different axes")
+    shorter = min((call.shape[first], call.shape[second]), key=lambda size: size.value(call.dims))
+    return (*(size for axis, size in enumerate(call.shape) if axis not in (first, second)), shorter)
+
+
+_WIDTH = {"uint8": 1, "int32": 4, "int64": 8, "bool": 1}
+
+
+def _view_bytes(call: Operands) -> tuple[Size, ...]:
+    """The last axis, with as many elements of the new dtype as its bytes hold."""
+    old, new = (_WIDTH[dtype] for dtype in (call.args[0].dtype, call.attrs["dtype"]))
+    if old == new:
+        return call.shape
+    require(len(call.shape) > 0, "another width needs an axis")
+    *others, last = call.shape
+    length = last.value(call.dims) * old
+    require(length % new == 0, f"{length} bytes along the last axis hold no whole {call.attrs['dtype']}")
+    return (*others, quotient(last * old, Size.of(new), length // new))
+
+
 def _as_complex(call: Operands) -> tuple[Size, ...]:
     require(call.args[0].dtype == "float32" and len(call.shape) > 0, "needs float32, and a last axis")
     call.must_equal(call.shape[-1], Size.of(2), "real and imaginary parts")
@@ -293,6 +316,7 @@ _REDUCE = {"dim": _LAST, "reduce": word("sum", "prod", "mean", "amax", "amin"), 
 _REDUCE_TEXT = '{0}.scatter_reduce({dim}, {1}, {2}, reduce="{reduce}", include_self={include_self})'
 _GRID = {"index": _INDEX, "indexing": word("ij", "xy")}
 _STRIDED = {**_SIZES, "strides": _SIZES["sizes"], "offset": Attribute(Kind.SIZE)}
+_DIAGONAL = {"dim0": _FIRST, "dim1": Attribute(Kind.AXIS, 1)}
 _UNFOLD = {"dim": _FIRST, "size": _SIZE, "step": _STEP}
 _CAT, _PART_OF_CHUNKS = "torch.cat([{args}], dim={dim})", "{0}.chunk({chunks}, dim={dim})[{index}]"
 _STACK, _INDEX_SELECT = "torch.stack([{args}], dim={dim})", "{0}.index_select({dim}, {1})"
@@ -326,14 +350,24 @@ OPS = [
     OpSpec("repeat", _tile, attributes=_SIZES, saves=False),
     OpSpec("tile", partial(_tile, pads=True), attributes=_SIZES, saves=False),
     OpSpec("repeat_interleave", along(_repeat), attributes={"repeats": _SIZE, "dim": _FIRST}),
-    OpSpec("chunk", along(_chunk), text=_PART_OF_CHUNKS, attributes=_CHUNK, memory=_CROWDED_VIEW),
-    OpSpec("split", along(_split), text=_split_text, attributes=_SPLIT, memory=_CROWDED_VIEW, cost=2),
-    OpSpec("unbind", along(one_index), text=_PART_OF_ALL, attributes=SELECT, memory=_CROWDED_VIEW, cost=2),
+    OpSpec("chunk", along(_chunk), text=_PART_OF_CHUNKS, attributes=_CHUNK, memory=Memory.PART_VIEW),
+    OpSpec("split", along(_split), text=_split_text, attributes=_SPLIT, memory=Memory.PART_VIEW, cost=2),
+    OpSpec("unbind", along(one_index), text=_PART_OF_ALL, attributes=SELECT, memory=Memory.PART_VIEW, cost=2),
     OpSpec("select", along(one_index), attributes=SELECT, memory=_VIEW),
     OpSpec("narrow", along(slice_size), text=slice_text, attributes=SLICE, memory=_VIEW),
     OpSpec("meshgrid", _grid, text=_grid_text, attributes=_GRID, memory=_CROWDED_VIEW, arity=(1, 6), cost=2),
     OpSpec("unfold", _unfold, attributes=_UNFOLD, memory=_CROWDED_VIEW, cost=2),
     OpSpec("as_strided", _read_by_strides, text=_spell_read_by_strides, attributes=_STRIDED, memory=_CROWDED_VIEW),
+    OpSpec("diagonal", _diagonal, attributes=_DIAGONAL, text="{0}.diagonal(0, {dim0}, {dim1})", memory=_VIEW),
+    OpSpec(
+        "view_dtype",
+        _view_bytes,
+        lambda call: str(call.attrs["dtype"]),
+        "integral",
+        "{0}.view(torch.{dtype})",
+        {"dtype": Attribute(Kind.WORD, None, INTEGERS, required=True)},
+        memory=_VIEW,
+    ),
     OpSpec("view_as_complex", _as_complex, lambda _: COMPLEX, "float", "torch.view_as_complex({0})", memory=_VIEW),
     OpSpec("view_as_real", _as_real, lambda _: "float32", "complex", "torch.view_as_real({0})", memory=_VIEW),
     OpSpec("scatter", _scatter, text=_scatter_text, attributes=_SCATTER, arity=(2, 3), cost=2),

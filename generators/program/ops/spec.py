@@ -52,14 +52,19 @@ class Memory(Enum):
     NEW = "a new tensor's"
     COPY = "a new tensor's, with the first argument's numbers"
     VIEW = "the first argument's"
-    CROWDED_VIEW = "the first argument's; elements share memory, or a tensor has several views: eager refuses to write"
+    CROWDED_VIEW = "the first argument's; several elements may have one place"
+    PART_VIEW = "the first argument's, of which the call makes several views"
     VIEW_OR_COPY = "the first argument's or a copy's, as strides decide"
     UNKNOWN = "a new tensor's or the first argument's"
     TARGET = "the first argument's, which is written into; the source text is a statement"
 
     @property
     def keeps_numbers(self) -> bool:
-        return self in (Memory.COPY, Memory.VIEW, Memory.CROWDED_VIEW, Memory.VIEW_OR_COPY)
+        return self.is_view or self in (Memory.COPY, Memory.VIEW_OR_COPY)
+
+    @property
+    def is_view(self) -> bool:
+        return self in (Memory.VIEW, Memory.CROWDED_VIEW, Memory.PART_VIEW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +159,13 @@ class Line:
     types: Sequence[TensorType]
     attrs: Mapping[str, Any]
     device: str
+    names: Mapping[str, str] = field(default_factory=dict)
+    """By attribute, the expression of an argument of forward that stands for it."""
 
     def text(self, name: str, dtype_of: int = 0) -> str:
         """An attribute as source. `min` is the lowest finite number of an argument's dtype, or of the result's."""
+        if name in self.names:
+            return self.names[name]
         value = self.attrs[name]
         if value == "min":
             dtype = f"{self.args[dtype_of]}.dtype" if self.args else f"torch.{self.attrs['dtype']}"
@@ -171,8 +180,8 @@ class Line:
         return self.args[1] if len(self.args) == 2 else self.text("other")
 
     def options(self, *names: str) -> list[str]:
-        """`name=value` for each of these attributes that is given and not None or False."""
-        given = (name for name in names if (value := self.attrs.get(name)) is not None and value is not False)
+        """`name=value` for each of these attributes that is given and not None or False, or has a name."""
+        given = (name for name in names if name in self.names or self.attrs.get(name) not in (None, False))
         return [f"{name}={self.packed(name)}" for name in given]
 
     def packed(self, name: str) -> str:

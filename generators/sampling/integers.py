@@ -117,7 +117,10 @@ _STEPS_OF_INTEGERS: dict[str, tuple[float, DrawAttributes]] = {
     **dict.fromkeys(("sum", "prod", "amax"), (1.0, _reduced)),
     "mean": (0.7, lambda c, dtype, rank: {**_reduced(c, dtype, rank), "dtype": "float32"}),
     "cumsum": (1.0, _axis),
-    "clamp": (1.0, lambda c, *_: {"min": c.pick((0, -2, 1)), "max": c.pick((3, 100))}),
+    "clamp": (
+        1.0,
+        lambda c, dtype, _: {"min": c.pick((0, 1) if dtype == "uint8" else (0, -2, 1)), "max": c.pick((3, 100))},
+    ),
     "pow": (0.7, lambda c, *_: {"exponent": c.pick((2, 3))}),
 }
 """Steps of arithmetic: how often each is drawn, and its attributes."""

@@ -141,7 +141,7 @@ OPS = [
     *(_row(kind, dtype=_truth_dtype, saves=False) for kind in ("any", "all")),
     _row("count_nonzero", _COUNT, dtype=lambda _: "int64", saves=False),
     _row("nansum", _REDUCE | _DTYPE, dtype=_sum_dtype, cost=2),
-    _row("nanmean", _REDUCE | _DTYPE, dtype=_mean_dtype, cost=2),
+    _row("nanmean", _REDUCE | _DTYPE, takes="float", dtype=_mean_dtype, cost=2),
     _row("logsumexp", dtype=made_floating),
     _row("norm", _NORM, takes="float"),
     *(_row(kind, _SPREAD, takes="float") for kind in ("var", "std")),

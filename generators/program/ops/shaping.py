@@ -229,7 +229,7 @@ def _diagonal(call: Operands) -> tuple[Size, ...]:
     return (*(size for axis, size in enumerate(call.shape) if axis not in (first, second)), shorter)
 
 
-_WIDTH = {"uint8": 1, "int32": 4, "int64": 8, "bool": 1}
+_WIDTH = {"uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "bool": 1}
 
 
 def _view_bytes(call: Operands) -> tuple[Size, ...]:

@@ -51,7 +51,7 @@ PARTS = dict.fromkeys(("custom_arguments_swapped", "custom_argument_reversed"), 
 PARTS |= {"branch_swapped": "cond", "first_step_skipped": "while_loop", "members_mismatched": "vmap"}
 PARTS |= {"tangents_are_primals": "jvp", "parameter_stale": "replaced", "hook_unguarded": "forward_hook"}
 PARTS |= {"self_included": "scatter_reduce", "products_narrowed": "integers"}
-PARTS |= dict.fromkeys(("number_kept", "flag_unguarded"), "numbers")
+PARTS |= dict.fromkeys(("number_cut", "flag_unguarded"), "numbers")
 """The part of programs that a defect is about: campaigns of the engineers of that part draw it alone."""
 
 

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from generators.reasons import Reason
+
 
 class UserError(Exception):
     """A mistake in usage, configuration or input. Command lines print it and exit with 2."""
@@ -20,26 +22,27 @@ class CaseError(UserError, ValueError):
     """A case that breaks a rule.
 
     mistake: the text without the name of the operation; by default all of it
+    row: its row of the table of reasons, None for that of the file that raises it
     place: the field of the case, and the name of the input or operation in it
     """
 
     place: tuple[str, str] = ("", "")
 
-    def __init__(self, text: str, mistake: str = "") -> None:
+    def __init__(self, text: str, mistake: str = "", reason: Reason | None = None) -> None:
         super().__init__(text)
-        self.mistake = mistake or text
+        self.mistake, self.row = mistake or text, reason
 
 
-def require(fact: bool, text: str) -> None:
-    """Raises CaseError with this text unless the fact holds."""
+def require(fact: bool, text: str, reason: Reason | None = None) -> None:
+    """Raises CaseError with this text and reason unless the fact holds."""
     if not fact:
-        raise CaseError(text)
+        raise CaseError(text, reason=reason)
 
 
-def require_of(op: str, fact: bool, mistake: str) -> None:
+def require_of(op: str, fact: bool, mistake: str, reason: Reason | None = None) -> None:
     """Raises CaseError about an operation unless the fact holds."""
     if not fact:
-        raise CaseError(f"op {op!r}: {mistake}", mistake)
+        raise CaseError(f"op {op!r}: {mistake}", mistake, reason)
 
 
 def accepts(check: Callable[..., object], *arguments: Any) -> bool:

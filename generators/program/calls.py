@@ -10,6 +10,7 @@ from generators.program.ops import OPS
 from generators.program.references import list_dims
 from generators.program.values import FLOATS
 from generators.program.writes import find_owners, is_written
+from generators.reasons import Reason
 
 _WORDS = {
     "values": ("equal", "same", "other"),
@@ -65,9 +66,11 @@ def at_call(case: Case, call: LaterCall) -> Case:
 def check_calls(case: Case) -> None:
     """Raises CaseError if later calls make no sense."""
     with add_place("checkpoint"):
-        require(case.checkpoint in ("", "full"), f"checkpoint is {case.checkpoint!r}, expected full")
+        require(case.checkpoint in ("", "full"), f"checkpoint is {case.checkpoint!r}, expected full", Reason.MALFORMED)
         writes_twice = case.checkpoint and is_written(case)
-        require(not writes_twice, "a checkpointed case can't write: recomputing would write twice")
+        require(
+            not writes_twice, "a checkpointed case can't write: recomputing would write twice", Reason.RECOMPUTED_WRITE
+        )
     if case.calls or case.setup:
         with add_place("calls" if case.calls else "setup"):
             check_changes(case)
@@ -77,23 +80,39 @@ def check_calls(case: Case) -> None:
     variable = list_variable(case)
     steps = {call.step for call in case.calls if call.step}
     with add_place("calls"):
-        require(len(case.calls) < _MOST, f"{len(case.calls) + 1} calls; at most {_MOST}")
-        require(not case.contracts, "a case with later calls has no contracts")
-        require(not keeps_graph(case), "the next call can't differentiate values that a buffer keeps from this call")
-        require(not steps or _has_parameters(case), "a step without parameters")
-        require(len(steps) < 2, "two optimizers")
+        require(len(case.calls) < _MOST, f"{len(case.calls) + 1} calls; at most {_MOST}", Reason.SIZE)
+        require(not case.contracts, "a case with later calls has no contracts", Reason.CONTRACTED)
+        require(
+            not keeps_graph(case),
+            "the next call can't differentiate values that a buffer keeps from this call",
+            Reason.GRAPH_KEPT,
+        )
+        require(not steps or _has_parameters(case), "a step without parameters", Reason.NO_PARAMETERS)
+        require(len(steps) < 2, "two optimizers", Reason.OPTIMIZERS)
         for name in sorted({name for call in case.calls for name, _ in call.sizes}):
-            require(name in variable, f"{name} is no dimension that can vary between calls")
+            require(name in variable, f"{name} is no dimension that can vary between calls", Reason.VARIES)
         for call in case.calls:
             for field, words in _WORDS.items():
                 given = getattr(call, field)
-                require(given in words, f"{field} is {given!r}, expected one of {', '.join(filter(None, words))}")
-            require(call.dtype in ("", *FLOATS), f"dtype is {call.dtype!r}, expected one of {', '.join(FLOATS)}")
+                require(
+                    given in words,
+                    f"{field} is {given!r}, expected one of {', '.join(filter(None, words))}",
+                    Reason.MALFORMED,
+                )
+            require(
+                call.dtype in ("", *FLOATS),
+                f"dtype is {call.dtype!r}, expected one of {', '.join(FLOATS)}",
+                Reason.MALFORMED,
+            )
             named = {name for name, _ in call.layouts}
-            require(named <= arguments, f"layouts of {', '.join(sorted(named - arguments))}: no argument")
+            require(
+                named <= arguments, f"layouts of {', '.join(sorted(named - arguments))}: no argument", Reason.MALFORMED
+            )
             plain = not (call.sizes or call.layouts or call.dtype or call.numbers)
             require(
-                call.values != "same" or plain, "the same arguments have the same sizes, layouts, dtype and numbers"
+                call.values != "same" or plain,
+                "the same arguments have the same sizes, layouts, dtype and numbers",
+                Reason.MALFORMED,
             )
             check_varied(case, call)
 

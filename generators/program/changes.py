@@ -9,6 +9,7 @@ from generators.program.ops import OPS, find_probability
 from generators.program.sizes import Size
 from generators.program.values import FLOATS, category
 from generators.program.writes import list_written
+from generators.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class _Changed:
     def apply(self, change: Change) -> None:
         """Raises CaseError unless the change makes sense now."""
         case, row = self.case, KINDS.get(change.kind)
-        require(row is not None, f"kind is {change.kind!r}, expected one of {', '.join(KINDS)}")
+        require(row is not None, f"kind is {change.kind!r}, expected one of {', '.join(KINDS)}", Reason.MALFORMED)
         assert row is not None
         items = {item.name: item for item in case.inputs}
         targets = list_changeable(case)
@@ -107,29 +108,38 @@ class _Changed:
             known = targets.get(target, [""])
             fits = getattr(change, name) in known
             listed = ", ".join(filter(None, known)) or "nothing"
-            require(fits, f"{change.kind}: {name} is {getattr(change, name)!r}, expected {listed}")
+            require(fits, f"{change.kind}: {name} is {getattr(change, name)!r}, expected {listed}", Reason.MALFORMED)
         axes = items[change.of].shape if row.target == "argument" else (Size.of(2),)
-        require(0 <= change.axis < len(axes), f"{change.kind}: axis is {change.axis}, expected 0 to {len(axes) - 1}")
+        require(
+            0 <= change.axis < len(axes),
+            f"{change.kind}: axis is {change.axis}, expected 0 to {len(axes) - 1}",
+            Reason.MALFORMED,
+        )
+        frozen = (change.of in self.frozen, "the parameter is frozen", Reason.HOOKED)
+        types, drops = {_type_of(case, name) for name in (change.of, change.to)}, self._drops(change.of)
+        unbacked = axes[change.axis].value(case.sizes) < 2
         faults = {
-            "unbacked": (axes[change.axis].value(case.sizes) < 2, "torch takes the size for 2 or more"),
-            "tied": (len({_type_of(case, name) for name in (change.of, change.to)}) > 1, "the types differ"),
-            "gradient_hook": (change.of in self.frozen, "the parameter is frozen"),
-            "accumulated_hook": (change.of in self.frozen, "the parameter is frozen"),
-            "backward_hook": (not self._is_plain(change.of), "it takes floating tensors, and no writes"),
-            "cast": (change.of in self.written, "the case writes into the buffer"),
-            "layer_train": (
-                any(op.name == change.of and find_probability(op) for op in case.ops),
-                "it would draw dropout",
-            ),
-            "unhooked": (not self.hooks, "there is no hook"),
+            "unbacked": (unbacked, "torch takes the size for 2 or more", Reason.UNBACKED),
+            "tied": (len(types) > 1, "the types differ", Reason.TYPES),
+            "gradient_hook": frozen,
+            "accumulated_hook": frozen,
+            "backward_hook": (not self._is_plain(change.of), "it takes floating tensors, and no writes", Reason.HOOKED),
+            "cast": (change.of in self.written, "the case writes into the buffer", Reason.BUFFER_CAST),
+            "layer_train": (drops, "it would draw dropout", Reason.REDRAWN),
+            "unhooked": (not self.hooks, "there is no hook", Reason.MALFORMED),
         }
         if change.kind == "pre_hook" and not change.of:
-            faults[change.kind] = category(case.arguments[0].dtype) != 2, "the first argument is not floating"
-        is_wrong, why = faults.get(change.kind, (False, ""))
-        require(not is_wrong, f"{change.kind}: {why}")
+            is_integral = category(case.arguments[0].dtype) != 2
+            faults[change.kind] = is_integral, "the first argument is not floating", Reason.TYPES
+        if change.kind in faults:
+            is_wrong, why, reason = faults[change.kind]
+            require(not is_wrong, f"{change.kind}: {why}", reason)
         self.hooks += row.is_hook - (change.kind == "unhooked")
         if change.kind in ("frozen", "trained", "replaced"):
             (self.frozen.add if change.kind == "frozen" else self.frozen.discard)(change.of)
+
+    def _drops(self, layer: str) -> bool:
+        return any(op.name == layer and find_probability(op) for op in self.case.ops)
 
     def _is_plain(self, layer: str) -> bool:
         """Whether the module or layer takes floating tensors alone, and nothing is written."""
@@ -169,9 +179,11 @@ def list_changes(case: Case) -> Iterator[Change]:
 
 def check_changes(case: Case) -> None:
     """Raises CaseError if a change makes no sense."""
-    require(not (case.setup and case.contracts), "a case with a setup has no contracts")
+    require(not (case.setup and case.contracts), "a case with a setup has no contracts", Reason.CONTRACTED)
     lasting = any(not KINDS[one.kind].of_call for one in list_changes(case) if one.kind in KINDS)
-    require(not (lasting and dict(case.settings).get("freezing")), "freezing makes constants of what changes")
+    require(
+        not (lasting and dict(case.settings).get("freezing")), "freezing makes constants of what changes", Reason.FROZEN
+    )
     changed = _begin(case)
     for change in list_changes(case):
         changed.apply(change)

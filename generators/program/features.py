@@ -53,6 +53,7 @@ def features(case: Case) -> frozenset[str]:
         "calls": case.calls,
         "dtype:low": any(i.dtype in LOW_PRECISION for i in case.inputs),
         "returns:more": len(case.returns) > 1,
+        "returns:twice": len({*case.returns}) < len(case.returns),
     }
     words = {word for word, holds in traits.items() if holds}
     words.update(f"setting:{name}" for name, _ in case.settings)

@@ -8,6 +8,7 @@ from generators.program.case import Case, Op, TensorType
 from generators.program.ops import VIEWS, complete_attributes
 from generators.program.sizes import Size, product
 from generators.program.values import DISTRIBUTIONS, category
+from generators.reasons import Reason
 
 _ALONG = "scatter scatter_ scatter_add scatter_add_ scatter_reduce gather index_select index_copy_ index_add_ index_add"
 _INDEXED: dict[str, tuple[int | None, slice]] = dict.fromkeys(_ALONG.split(), (0, slice(1, 2)))
@@ -70,10 +71,12 @@ def check_indices(case: Case, types: Mapping[str, TensorType]) -> None:
             rising.add(op.name)
         with add_place("ops", op.name):
             if op.kind == "bucketize":
-                require_of(op.name, op.args[1] in rising, "the boundaries are no rising range")
+                require_of(op.name, op.args[1] in rising, "the boundaries are no rising range", Reason.UNSORTED)
             elif op.kind == "grouped_mm":
                 fits = _counts_all(case, types, stops, op)
-                require_of(op.name, fits, "the ends are no running sum of a histogram that counts all rows")
+                require_of(
+                    op.name, fits, "the ends are no running sum of a histogram that counts all rows", Reason.UNGROUPED
+                )
         if op.kind in _INDEXED:
             indexed, indices = _INDEXED[op.kind]
             sizes = types[op.name if indexed is None else op.args[indexed]].sizes(case.sizes)
@@ -81,7 +84,9 @@ def check_indices(case: Case, types: Mapping[str, TensorType]) -> None:
             for axis, name in enumerate(op.args[indices], first % len(sizes)):
                 with add_place("ops", op.name):
                     fits = stops.get(name, 0) <= sizes[axis]
-                    require_of(op.name, fits, f"the indices {name!r} reach beyond an axis of {sizes[axis]}")
+                    require_of(
+                        op.name, fits, f"the indices {name!r} reach beyond an axis of {sizes[axis]}", Reason.INDEX
+                    )
 
 
 def _find_stops(case: Case, types: Mapping[str, TensorType]) -> dict[str, int]:

@@ -15,12 +15,13 @@ from generators.program.case import Attr, Case, LaterCall, NumberUse, NumberValu
 from generators.program.ops import OPS, PROBABILITIES, complete_attributes, make_op, same_attr
 from generators.program.ops.spec import Line
 from generators.program.sizes import Size
+from generators.reasons import Reason
 
-MOST = 8
+_MOST = 8
 """How many numbers a case may have."""
 _TAKEN = frozenset({"seed", "abs", "max", "min", "round", "int", "float", "bool"})
 """Names that the text has for an argument of `inputs`, and for functions of Python."""
-LARGEST = 1 << 31
+_LARGEST = 1 << 31
 """Integers are smaller. PyTorch's symbols are of 64 bits, where products of larger integers would overflow."""
 
 
@@ -95,8 +96,8 @@ def check_numbers(case: Case, types: Mapping[str, TensorType]) -> None:
         return
     uses = [(use.op, use.attribute) for number in case.numbers for use in number.uses]
     with add_place("numbers"):
-        require(len(case.numbers) <= MOST, f"{len(case.numbers)} numbers; at most {MOST}")
-        require(not case.contracts, "a case that takes numbers has no contracts")
+        require(len(case.numbers) <= _MOST, f"{len(case.numbers)} numbers; at most {_MOST}", Reason.SIZE)
+        require(not case.contracts, "a case that takes numbers has no contracts", Reason.CONTRACTED)
         require(len({*uses}) == len(uses), "two numbers for one attribute")
     for number in case.numbers:
         with add_place("numbers", number.name):
@@ -123,7 +124,7 @@ def check_texts(
     """Raises CaseError if a later call, as a program by itself, has another text."""
     for op, later in zip(case.ops, called.ops, strict=True) if called.numbers != case.numbers else ():
         same = _spell(case, op, types) == _spell(called, later, types_called)
-        require(same, f"{op.name} is spelled otherwise with other numbers")
+        require(same, f"{op.name} is spelled otherwise with other numbers", Reason.NUMBERS)
 
 
 def keep_numbers(case: Case) -> Case:
@@ -137,7 +138,7 @@ def keep_numbers(case: Case) -> Case:
 
 
 def _check_value(value: NumberValue) -> None:
-    require(isinstance(value, float) or abs(value) < LARGEST, f"{value} has more than 31 bits")
+    require(isinstance(value, float) or abs(value) < _LARGEST, f"{value} has more than 31 bits")
 
 
 def _check_use(case: Case, value: NumberValue, use: NumberUse) -> None:
@@ -146,9 +147,9 @@ def _check_use(case: Case, value: NumberValue, use: NumberUse) -> None:
     if op is None or use.attribute not in OPS[op.kind].attributes:
         raise CaseError(f"{use.op}.{use.attribute} is no attribute of an operation")
     is_inside = any(op.name in region.ops for region in case.regions)
-    require(not is_inside, f"{op.name} lies in a region, whose function takes no numbers")
+    require(not is_inside, f"{op.name} lies in a region, whose function takes no numbers", Reason.NUMBERS)
     drops = use.attribute in PROBABILITIES and (case.may_train or op.attr("active") == "always")
-    require(not drops, f"the dropout of {op.name} is active")
+    require(not drops, f"the dropout of {op.name} is active", Reason.NUMBERS)
     given, computed = complete_attributes(op)[use.attribute], compute(value, use.formula)
     given = given.constant if isinstance(given, Size) else given
     require(same_attr(given, computed), f"{use.attribute} of {op.name} is {given}, not {computed}")
@@ -165,5 +166,7 @@ def _spell(case: Case, op: Op, types: Mapping[str, TensorType]) -> list[str]:
     own = spec.init(line) == spec.init(replace(line, names={}))
     # No name of a number occurs in the text without numbers, whose arguments have names of their own.
     shown = all(all(re.search(rf"(?<![\w.]){re.escape(text)}", one) for text in names.values()) for one in texts[-2:])
-    require(own and shown, f"{op.name}: the text of {op.kind} has no place for {', '.join(names.values())}")
+    require(
+        own and shown, f"{op.name}: the text of {op.kind} has no place for {', '.join(names.values())}", Reason.NUMBERS
+    )
     return texts

@@ -15,6 +15,7 @@ from generators.program.references import list_dims
 from generators.program.sizes import Size
 from generators.program.values import COMPLEX, category
 from generators.program.writes import find_owners, find_target, is_in_place
+from generators.reasons import Reason
 
 Infer = Callable[[Op, Mapping[str, TensorType], Mapping[str, int], str | None], TensorType]
 
@@ -199,20 +200,30 @@ def check_regions(case: Case, types: Mapping[str, TensorType], infer: Infer) -> 
     named = [name for region in case.regions for name in region.ops]
     with add_place("regions"):
         plain = not (case.contracts or case.checkpoint)
-        require(not named or plain, "regions are not allowed beside contracts and checkpoint")
-        require(not (case.checkpoint and list_indirect(case)), "a scan is not allowed beside checkpoint")
+        require(not named or plain, "regions are not allowed beside contracts and checkpoint", Reason.REGION_BESIDE)
+        require(
+            not (case.checkpoint and list_indirect(case)), "a scan is not allowed beside checkpoint", Reason.SCANNED
+        )
         for at, region in enumerate(case.regions):
-            require(region.kind in REGIONS, f"kind is {region.kind!r}, expected one of {', '.join(REGIONS)}")
+            require(
+                region.kind in REGIONS,
+                f"kind is {region.kind!r}, expected one of {', '.join(REGIONS)}",
+                Reason.MALFORMED,
+            )
             missing = next((name for name in region.ops if name not in places), None)
-            require(missing is None, f"{missing!r} is no operation")
+            require(missing is None, f"{missing!r} is no operation", Reason.MALFORMED)
             found = [places[name] for name in region.ops]
             _check_around(case.regions[:at], region)
             row = REGIONS[region.kind]
             known = case.sizes.get(region.over, 0) > 0 if row.loops else not region.over
-            require(known, f"{region.kind}: over is {region.over!r}, expected a dimension of size 1 or more")
-            require(region.option in row.options, f"{region.kind}: option is {region.option!r}")
+            require(
+                known,
+                f"{region.kind}: over is {region.over!r}, expected a dimension of size 1 or more",
+                Reason.MALFORMED,
+            )
+            require(region.option in row.options, f"{region.kind}: option is {region.option!r}", Reason.MALFORMED)
             together = bool(found) and found == [*range(found[0], found[0] + len(found))]
-            require(together, "a region is a run of operations, in their order")
+            require(together, "a region is a run of operations, in their order", Reason.RUN)
             _check_region(case, region, types)
             if row.loops:
                 _check_loop(case, region, types, infer)
@@ -221,16 +232,24 @@ def check_regions(case: Case, types: Mapping[str, TensorType], infer: Infer) -> 
 def _check_around(others: Sequence[Region], region: Region) -> None:
     """Raises CaseError unless a region is apart from all others, or within a region that takes it."""
     around = [other for other in others if not set(other.ops).isdisjoint(region.ops)]
-    require(all(set(other.ops).issuperset(region.ops) for other in around), "two regions overlap")
+    require(all(set(other.ops).issuperset(region.ops) for other in around), "two regions overlap", Reason.RUN)
     for row in (REGIONS[other.kind] for other in around):
         require(
-            row is not REGIONS["custom_op"] and region.kind not in row.refuses, f"{row.effect} takes no {region.kind}"
+            row is not REGIONS["custom_op"] and region.kind not in row.refuses,
+            f"{row.effect} takes no {region.kind}",
+            Reason.NESTED,
         )
     reads_module = region.option in SHARED and any(map(stands_outside, around))
-    require(not reads_module, f"{region.option} is an attribute of the module, which a function outside does not read")
+    require(
+        not reads_module,
+        f"{region.option} is an attribute of the module, which a function outside does not read",
+        Reason.REGION_STATE,
+    )
     if region.kind == FUNCTION:
         for other in around:
-            require(is_transformable(region.option, other.kind), f"{other.kind} takes no {region.option}")
+            require(
+                is_transformable(region.option, other.kind), f"{other.kind} takes no {region.option}", Reason.NESTED
+            )
 
 
 def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -> None:
@@ -240,10 +259,14 @@ def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -
     _check_operations(case, region)
     row, name, written = REGIONS[region.kind], region.kind, list_written_operands(case, region)
     results, arguments = list_results(case, region), list_arguments(case, region, types)
-    require(not written or (row.writes and not case.may_train), f"{name} does not write into {written[:1]}")
-    require(bool(results or written), f"{name} has no result")
-    require(bool(arguments), f"{name} has no argument")
-    require(not row.single or len(results) == 1, f"{name} has a single result")
+    require(
+        not written or (row.writes and not case.may_train),
+        f"{name} does not write into {written[:1]}",
+        Reason.REGION_WRITES,
+    )
+    require(bool(results or written), f"{name} has no result", Reason.RUN)
+    require(bool(arguments), f"{name} has no argument", Reason.REGION_ARGUMENT)
+    require(not row.single or len(results) == 1, f"{name} has a single result", Reason.RUN)
     _check_memory(case, region, arguments, results, types)
     _check_types(case, region, arguments, results, types)
 
@@ -252,13 +275,13 @@ def _check_operations(case: Case, region: Region) -> None:
     row, name = REGIONS[region.kind], region.kind
     refused = _NOT_INSIDE | (_ONCE if name == "grad_of_grad" or (row.like_first and case.may_train) else frozenset())
     for op in ops_of(case, region):
-        require(op.kind not in refused and not find_probability(op), f"{name} takes no {op.kind}")
+        require(op.kind not in refused and not find_probability(op), f"{name} takes no {op.kind}", Reason.REGION_RANDOM)
         inside = not is_in_place(op) or op.args[0] in region.ops
-        require(inside, f"{name} overwrites an operand in {op.name!r}")
+        require(inside, f"{name} overwrites an operand in {op.name!r}", Reason.REGION_WRITES)
         reads_module = OPS[op.kind].random or is_layer(op)
-        require(not (reads_module and stands_outside(region)), f"{row.effect} takes no {op.kind}")
+        require(not (reads_module and stands_outside(region)), f"{row.effect} takes no {op.kind}", Reason.REGION_STATE)
         scans = op.attr("form") == "scan" and (row.is_custom or row.is_transform)
-        require(not scans, f"{name} takes no scan")
+        require(not scans, f"{name} takes no scan", Reason.SCANNED)
 
 
 def _check_memory(
@@ -266,10 +289,14 @@ def _check_memory(
 ) -> None:
     row, name, owners = REGIONS[region.kind], region.kind, find_owners(case)
     numbers = all(types[value].dtype != COMPLEX for value in (*list_operands(case, region), *results))
-    require(numbers, f"{name} takes and gives no complex numbers")
+    require(numbers, f"{name} takes and gives no complex numbers", Reason.COMPLEX)
     own, given = ([owners[value] for value in values] for values in (results, arguments))
-    require({*region.ops}.issuperset(own) and len({*own}) == len(own), f"{name} returns memory of another value")
-    require(not row.apart or len({*given}) == len(given), f"{name}: arguments share memory")
+    require(
+        {*region.ops}.issuperset(own) and len({*own}) == len(own),
+        f"{name} returns memory of another value",
+        Reason.REGION_ALIAS,
+    )
+    require(not row.apart or len({*given}) == len(given), f"{name}: arguments share memory", Reason.REGION_SHARED)
 
 
 def _check_types(
@@ -277,19 +304,23 @@ def _check_types(
 ) -> None:
     row, name = REGIONS[region.kind], region.kind
     floats = all(category(types[result].dtype) == 2 for result in results)
-    require(floats or not (row.floats_only or row.like_first), f"{name} has floating results")
+    require(floats or not (row.floats_only or row.like_first), f"{name} has floating results", Reason.REGION_FLOATS)
     empty = any(0 in types[value].sizes(case.sizes) for value in arguments)
-    require(not (row.nonempty and empty), f"{name} of an empty value")
+    require(not (row.nonempty and empty), f"{name} of an empty value", Reason.REGION_EMPTY)
     if row.like_first:
         first, result = arguments[0], results[0]
         same = types[first].sizes(case.sizes) == types[result].sizes(case.sizes)
         same = same and types[first].dtype == types[result].dtype
-        require(same, f"{name}: {first!r} and {result!r} have different types")
+        require(same, f"{name}: {first!r} and {result!r} have different types", Reason.UNLIKE_FIRST)
     # Gradients reach it outside of autocast, where it computes again to differentiate.
     cast = any(list_autocasts(case)[op] for op in region.ops)
-    require(not (name == "custom_op" and case.may_train and cast), "under autocast a custom operation does not train")
+    require(
+        not (name == "custom_op" and case.may_train and cast),
+        "under autocast a custom operation does not train",
+        Reason.REGION_BESIDE,
+    )
     named = stands_outside(region) and case.varies and list_dims(tuple(ops_of(case, region)))
-    require(not named, f"{row.effect} has constant sizes")
+    require(not named, f"{row.effect} has constant sizes", Reason.REGION_SIZES)
 
 
 def _check_loop(case: Case, region: Region, types: Mapping[str, TensorType], infer: Infer) -> None:
@@ -298,14 +329,18 @@ def _check_loop(case: Case, region: Region, types: Mapping[str, TensorType], inf
     for operand in list_operands(case, region):
         shape = types[operand].shape
         rest = shape[1:] if shape[:1] == (Size.of(over),) else shape
-        require(not any(over in size.names() for size in rest), f"{name} can't slice {operand!r} along {over}")
+        require(
+            not any(over in size.names() for size in rest),
+            f"{name} can't slice {operand!r} along {over}",
+            Reason.REGION_ROWS,
+        )
     single, inner, casts = {**case.sizes, over: 1}, dict(types), list_autocasts(case)
     for op in ops_of(case, region):
         inner[op.name] = infer(op, inner, single, casts[op.name])
     for result in list_results(case, region):
         outer, row = types[result].sizes(case.sizes), inner[result].sizes(single)
         fits = types[result].shape[:1] == (Size.of(over),) and row == (1, *outer[1:])
-        require(fits, f"{name} can't join rows of {result!r} along {over}")
+        require(fits, f"{name} can't join rows of {result!r} along {over}", Reason.REGION_ROWS)
 
 
 def list_indirect(case: Case) -> list[str]:

@@ -28,6 +28,7 @@ from generators.program.settings import check_settings
 from generators.program.sizes import Size, show
 from generators.program.values import COMPLEX, DISTRIBUTIONS, DTYPES, LAYOUTS
 from generators.program.writes import check_memory, find_owners
+from generators.reasons import Reason
 from generators.records import NameOf
 
 VALUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
@@ -105,9 +106,11 @@ def infer(
 
 def _check_shape(result: TensorType, sizes: tuple[int, ...]) -> None:
     if min(sizes, default=0) < 0:
-        raise CaseError(f"{show(result.shape)} has a negative size")
+        raise CaseError(f"{show(result.shape)} has a negative size", reason=Reason.TYPES)
     few = result.rank <= MAX_RANK and math.prod(sizes) <= MAX_ELEMENTS
-    require(few, f"{math.prod(sizes)} elements in {result.rank} axes; at most {MAX_ELEMENTS} in {MAX_RANK}")
+    require(
+        few, f"{math.prod(sizes)} elements in {result.rank} axes; at most {MAX_ELEMENTS} in {MAX_RANK}", Reason.SIZE
+    )
 
 
 _FITS: dict[Kind, Callable[[Attr, Attribute], bool]] = {
@@ -142,8 +145,12 @@ def types_of(case: Case) -> dict[str, TensorType]:
 
 def _check_before(case: Case) -> None:
     for number, earlier in enumerate(case.before, 1):
-        require(0 < earlier.times <= MOST_TIMES, f"before: times is {earlier.times}, expected 1 to {MOST_TIMES}")
-        require(not earlier.case.before, f"before: case {number} has earlier cases of its own")
+        require(
+            0 < earlier.times <= MOST_TIMES,
+            f"before: times is {earlier.times}, expected 1 to {MOST_TIMES}",
+            Reason.SIZE,
+        )
+        require(not earlier.case.before, f"before: case {number} has earlier cases of its own", Reason.EARLIER)
         try:
             check(earlier.case)
         except CaseError as error:
@@ -161,10 +168,14 @@ def check(case: Case) -> dict[str, TensorType]:
         require(known, f"autocast is {case.autocast!r}, expected one of {', '.join(AUTOCAST)}")
     with add_place("ops"):
         lines = len(case.inputs) + len(case.ops)
-        require(lines <= MAX_LINES, f"{lines} inputs and operations; at most {MAX_LINES}")
+        require(lines <= MAX_LINES, f"{lines} inputs and operations; at most {MAX_LINES}", Reason.SIZE)
         # On the CPU it has no gradients, so a case that runs there trains in no call.
         is_flex = any(op.kind == "flex_attention" for op in case.ops)
-        require(not is_flex or case.training == case.may_train, "flex_attention trains in the first call or in none")
+        require(
+            not is_flex or case.training == case.may_train,
+            "flex_attention trains in the first call or in none",
+            Reason.FLEX_TRAINS,
+        )
     seen: set[str] = set()
     for field, name in list_own_names(case):
         with add_place(field, name):
@@ -179,7 +190,7 @@ def check(case: Case) -> dict[str, TensorType]:
             except CaseError as error:
                 raise CaseError(f"{'parameter' if item.parameter else 'input'} {item.name!r}: {error}") from None
     with add_place("inputs"):
-        require(bool(case.arguments), "a case needs at least one input that is not a parameter")
+        require(bool(case.arguments), "a case needs at least one input that is not a parameter", Reason.ARGUMENTLESS)
     types = types_of(case)
     check_numbers(case, types)
     check_indices(case, types)
@@ -187,8 +198,7 @@ def check(case: Case) -> dict[str, TensorType]:
         require(bool(case.returns), "nothing is returned")
         for name in case.returns:
             require(name in types, f"returns: {name!r} is not defined")
-            require(types[name].dtype != COMPLEX, f"returns: {name!r} is complex")
-        require(len(set(case.returns)) == len(case.returns), "returns: a value is returned twice")
+            require(types[name].dtype != COMPLEX, f"returns: {name!r} is complex", Reason.COMPLEX)
     check_memory(case, types)
     check_regions(case, types, infer)
     check_calls(case)
@@ -199,7 +209,9 @@ def check(case: Case) -> dict[str, TensorType]:
     with add_place("before"):
         _check_before(case)
     with add_place("contracts"):
-        require(case.autocast is None or not case.contracts, "contracts are not allowed under autocast")
+        require(
+            case.autocast is None or not case.contracts, "contracts are not allowed under autocast", Reason.CONTRACTED
+        )
         for contract in case.contracts:
             check_contract(contract, case, types)
     return types
@@ -220,7 +232,7 @@ def _check_dims(case: Case) -> None:
     for name, size in case.dims:
         if not DIM_NAME.fullmatch(name) or name in RESERVED:
             raise CaseError(f"dims: {name!r} is not a capitalised name of at most 8 letters and digits")
-        require(0 <= size <= MAX_DIM, f"dims: {name} is {size}, expected 0 to {MAX_DIM}")
+        require(0 <= size <= MAX_DIM, f"dims: {name} is {size}, expected 0 to {MAX_DIM}", Reason.SIZE)
 
 
 def _check_input(item: Input, dims: Mapping[str, int]) -> None:
@@ -228,7 +240,7 @@ def _check_input(item: Input, dims: Mapping[str, int]) -> None:
     require(item.dtype in DTYPES, f"dtype {item.dtype!r}, expected one of {', '.join(DTYPES)}")
     sizes = item.type.sizes(dims)
     few = min(sizes, default=0) >= 0 and len(sizes) <= MAX_RANK and math.prod(sizes) <= MAX_ELEMENTS
-    require(few, f"shape {list(sizes)} is not one of at most {MAX_ELEMENTS} elements")
+    require(few, f"shape {list(sizes)} is not one of at most {MAX_ELEMENTS} elements", Reason.SIZE)
     values, layout = item.values, item.layout
     if values.given is not None:
         check_given(values.given, sizes, item.dtype)

@@ -10,6 +10,7 @@ from generators.program.case import Case, Op, TensorType
 from generators.program.ops import KERNELS, OPS, complete_attributes
 from generators.program.ops.spec import Memory
 from generators.program.sizes import Size
+from generators.reasons import Reason
 
 
 def is_in_place(op: Op) -> bool:
@@ -58,16 +59,22 @@ def _check_reads_by_strides(case: Case, types: Mapping[str, TensorType]) -> None
     owners, expanded = find_owners(case), {item.name for item in case.inputs if item.layout == "expanded"}
     for op in [op for op in case.ops if op.kind == "as_strided"]:
         with add_place("ops", op.name):
-            require(not (case.contracts or case.regions), "contracts and regions do not keep strides, as_strided does")
+            require(
+                not (case.contracts or case.regions),
+                "contracts and regions do not keep strides, as_strided does",
+                Reason.STRIDES,
+            )
             needed, memory = case.dependencies([op.name]), (op.args[0], owners[op.args[0]])
             chosen = [one.kind for one in case.ops if one.name in needed and one.kind in KERNELS]
-            require(not chosen, f"op {op.name!r} depends on strides that the kernel of {chosen[:1]} chooses")
+            require(
+                not chosen, f"op {op.name!r} depends on strides that the kernel of {chosen[:1]} chooses", Reason.STRIDES
+            )
             attrs: dict[str, Any] = {"offset": 0, **dict(op.attrs)}
             steps = ((size - 1) * step for size, step in zip(attrs["sizes"], attrs["strides"], strict=True))
             last = sum(steps, Size.of(attrs["offset"])).value(case.sizes)
             room = min(math.prod(types[name].sizes(case.sizes)) for name in memory)
             fits = last < room and not expanded.intersection(memory)
-            require(fits, f"op {op.name!r} reads place {last} of at most {room}")
+            require(fits, f"op {op.name!r} reads place {last} of at most {room}", Reason.STRIDES)
 
 
 def check_memory(case: Case, types: Mapping[str, TensorType]) -> None:
@@ -77,7 +84,7 @@ def check_memory(case: Case, types: Mapping[str, TensorType]) -> None:
     if not is_written(case):
         return
     with add_place("contracts"):
-        require(not case.contracts, "contracts are not allowed beside operations that write")
+        require(not case.contracts, "contracts are not allowed beside operations that write", Reason.CONTRACTED)
     memory = _Memory(case)
     for op in case.ops:
         if OPS[op.kind].writes:
@@ -111,16 +118,26 @@ class _Memory:
         """
         target, owner = op.args[0], self._owners[op.name]
         where = f"op {op.name!r} writes into {target!r}, "
-        require(target not in self._leaves, f"{where}which needs a gradient")
+        require(target not in self._leaves, f"{where}which needs a gradient", Reason.LEAF)
         crowded = self._crowded.get(target)
         fills = crowded in (None, "expand") or (crowded == "meshgrid" and not self._case.training)
-        require(crowded is None or (fills and op.kind in FILLS), f"{where}of which several elements have one place")
-        require(not self._case.training or target not in self._parts, f"{where}one of several views: no gradient")
-        require(owner not in self._uncertain, f"{where}which may be a view or a copy")
-        require(owner not in self._saved, f"{where}which a gradient needs as it was")
+        require(
+            crowded is None or (fills and op.kind in FILLS),
+            f"{where}of which several elements have one place",
+            Reason.CROWDED,
+        )
+        require(
+            not self._case.training or target not in self._parts,
+            f"{where}one of several views: no gradient",
+            Reason.ONE_OF_VIEWS,
+        )
+        require(owner not in self._uncertain, f"{where}which may be a view or a copy", Reason.VIEW_OR_COPY)
+        require(owner not in self._saved, f"{where}which a gradient needs as it was", Reason.SAVED)
         read = {name for name in op.args[1:] if self._owners[name] == owner}
         read -= {target} if op.kind in SAME_PLACES else set()
-        require(all(_are_apart(self._case, target, name) for name in read), f"{where}of which it also reads")
+        require(
+            all(_are_apart(self._case, target, name) for name in read), f"{where}of which it also reads", Reason.OVERLAP
+        )
 
     def follow(self, op: Op) -> None:
         spec, owner, target = OPS[op.kind], self._owners[op.name], op.args[:1]
@@ -198,4 +215,6 @@ def _check_in_place(case: Case) -> None:
         target = case.makers.get(op.args[0])
         with add_place("ops", op.name):
             owned = target is not None and OPS[target.kind].owns_memory and uses[target.name] == 1
-            require_of(op.name, owned, "only a new tensor with no other use can be overwritten in place")
+            require_of(
+                op.name, owned, "only a new tensor with no other use can be overwritten in place", Reason.OVERWRITTEN
+            )

@@ -14,6 +14,7 @@ from generators.program.ops import OPS
 from generators.program.sizes import product
 from generators.program.type_check import is_valid, types_of
 from generators.program.values import category
+from generators.reasons import Reason
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.integers import write_integers, write_truths
@@ -50,8 +51,8 @@ def _require_defined(b: Builder, made: str) -> None:
     op = b.ops[-1]
     dtype = op.attr("dtype")
     casts = isinstance(dtype, str) and category(dtype) == 1 and any(map(b.is_float, op.args))
-    require(op.name == made and not casts, "casts floating values to integers")
-    require(op.attr("sorted") is not False, "may have any order")
+    require(op.name == made and not casts, "casts floating values to integers", Reason.CAST_RANGE)
+    require(op.attr("sorted") is not False, "may have any order", Reason.ANY_ORDER)
 
 
 _SHAPES = (
@@ -140,7 +141,7 @@ def _add_form(b: Builder, c: Choices, value: str) -> tuple[str, str]:
         value = value or c.pick(floats)
         require(form.integral or b.is_float(value), "needs a floating value")
         made = form.write(b, c, value, floats)
-        require(b.size(product(b.shape(made))) <= _MOST_ELEMENTS, "the result is too large")
+        require(b.size(product(b.shape(made))) <= _MOST_ELEMENTS, "the result is too large", Reason.SIZE)
         return value, made
     b.undo(n_inputs, n_ops)
     return "", ""

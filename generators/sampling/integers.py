@@ -8,6 +8,7 @@ from generators.errors import CaseError, require
 from generators.program.case import Case, Values
 from generators.program.sizes import ONE
 from generators.program.type_check import is_valid
+from generators.reasons import Reason
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 
@@ -142,7 +143,7 @@ def write_integers(b: Builder, c: Choices, value: str, others: Sequence[str]) ->
         kind = c.draw({"signed": 3.0, "small_counts": 2.0}) if dtype != "uint8" else "small_counts"
         made = b.input("count", [c.pick((size, ONE)) for size in shape], Values(kind), dtype)
     else:
-        require(dtype != "uint8" or not shape or b.size(shape[-1]) < 256, "uint8 can't hold the places")
+        require(dtype != "uint8" or not shape or b.size(shape[-1]) < 256, "uint8 can't hold the places", Reason.TYPES)
         made = b.op("arange", to="count", stop=shape[-1] if shape else ONE, dtype=dtype)
     for _ in range(c.draw({1: 2.0, 2: 3.0, 3: 3.0, 4: 2.0})):
         made = step_integers(b, c, made)

@@ -15,6 +15,7 @@ from generators.program.ops.spec import Attribute, Kind, OpSpec
 from generators.program.sizes import ONE, Size, product
 from generators.program.type_check import types_of
 from generators.program.values import category
+from generators.reasons import Reason
 from generators.sampling.builder import Builder, draw_valid
 from generators.sampling.choices import Choices
 
@@ -72,8 +73,8 @@ def _insert(case: Case, c: Choices, kind: str) -> Case:
     if later == case.ops[place:] or c.chance(0.3):
         returns.append(made)
     changed = b.close(replace(case, contracts=()), returns, later)
-    require(any(op.name == made for op in changed.ops), "nothing reads the result")
-    require(not find_undefined_writes(changed, types_of(changed)), "writes twice into one place")
+    require(any(op.name == made for op in changed.ops), "nothing reads the result", Reason.UNREAD)
+    require(not find_undefined_writes(changed, types_of(changed)), "writes twice into one place", Reason.WRITTEN_TWICE)
     return changed
 
 
@@ -100,10 +101,10 @@ def apply(b: Builder, c: Choices, spec: OpSpec, value: str, others: Sequence[str
             if spec.takes in ("bool", "integral") or spec.kind == "where":
                 args[0] = b.op("gt", first, to="keep", other=0.0)
             made = b.op(spec.kind, *args, to="made", **attrs)
-            require(b.size(product(b.shape(made))) <= _MOST_ELEMENTS, "the result is too large")
+            require(b.size(product(b.shape(made))) <= _MOST_ELEMENTS, "the result is too large", Reason.SIZE)
             if spec.kind.startswith("scatter") and count == 3:
                 index, source = (b.types[name].sizes(b.dims) for name in args[1:])
-                require(index == source, "its gradient needs a source of the index's shape")
+                require(index == source, "its gradient needs a source of the index's shape", Reason.SCATTERED_GRADIENT)
             return made
         b.undo(n_inputs, n_ops)
     raise CaseError(f"no arguments found for {spec.kind}")

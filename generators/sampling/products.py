@@ -10,6 +10,7 @@ from typing import Any
 from generators.errors import require
 from generators.program.case import Values
 from generators.program.sizes import ONE, Size, product
+from generators.reasons import Reason
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.masks import NEG_INF
@@ -45,7 +46,7 @@ def write_product(b: Builder, c: Choices, value: str, others: Sequence[str]) -> 
     if kind in ("baddbmm", "addmm", "bmm"):
         left = b.op("reshape", left, to="flat", sizes=_fold(b.shape(left), 2 if kind == "addmm" else 3))
     lead, inner, columns = b.shape(left)[:-2], b.shape(left)[-1], _draw_size(b, c, value)
-    require(b.size(product((*b.shape(left)[:-1], columns))) <= _MOST_ELEMENTS, "the product is too large")
+    require(b.size(product((*b.shape(left)[:-1], columns))) <= _MOST_ELEMENTS, "the product is too large", Reason.SIZE)
     dtype = b.dtype_of(left)
     if kind == "linear":
         weights = [b.input("weight", (columns, inner), dtype=dtype, parameter=True)]
@@ -116,7 +117,7 @@ def write_masked_attention(b: Builder, c: Choices, value: str, others: Sequence[
     *lead, query, head_dim = b.shape(q)
     keys, value_dim = _draw_size(b, c, q), c.pick((head_dim, head_dim, _draw_size(b, c, q)))
     scores = (*lead, query, keys)
-    require(b.size(product(scores)) <= _MOST_ELEMENTS, "too many scores")
+    require(b.size(product(scores)) <= _MOST_ELEMENTS, "too many scores", Reason.SIZE)
     grouped = len(lead) == 2 and b.size(lead[-1]) > 1 and c.chance(0.3)
     kv_lead = (*lead[:-1], ONE) if grouped else tuple(lead)
     k = b.input("k", (*kv_lead, keys, head_dim), dtype=b.dtype_of(q))

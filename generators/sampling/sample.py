@@ -135,6 +135,7 @@ OPERATIONS_SHARE = 0.08  # the share of cases with operations of the whole table
 REGIONS_SHARE = 0.08  # the share of cases with regions
 CHANGED_SHARE = 0.5  # the share of cases with several calls whose module changes between them
 CHANGED_BEFORE_SHARE = 0.01  # the share of cases with a single call whose module changes before it
+RETURNED_TWICE_SHARE = 0.01  # the share of cases that return a value again
 WRITES_SHARE = 0.06  # the share of cases that get in-place writes
 ALONE_SHARE = 0.6  # the share of portable cases whose forms have the arguments in place of the case's operations
 FORMS_SHARE = 0.85  # the share of other portable cases that get forms around their attention
@@ -212,6 +213,9 @@ def sample(
     numbers = Choices(f"{seed}:{index}:numbers")
     if numbers.chance(NUMBERS_SHARE):
         case = add_numbers(case, numbers)
+    again = Choices(f"{seed}:{index}:again")
+    if again.chance(RETURNED_TWICE_SHARE):
+        case = replace(case, returns=(*case.returns, again.pick(case.returns)))
     return add_states(case, Choices(f"{seed}:{index}:states"), STATES_SHARE)
 
 

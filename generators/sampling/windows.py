@@ -10,6 +10,7 @@ from typing import Any
 from generators.errors import require
 from generators.program.case import Values
 from generators.program.sizes import ONE, Size
+from generators.reasons import Reason
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 
@@ -70,7 +71,7 @@ def write_window(b: Builder, c: Choices, value: str, others: Sequence[str]) -> s
         return b.op(f"{kind}{axes}d", x, to="pooled", **attrs)
     attrs |= {"padding": (c.pick((Size.of(0), ONE)),), "dilation": (Size.of(c.pick((1, 1, 2))),)}
     channels = b.shape(x)[1]
-    require(0 < b.size(channels) <= _MOST_CHANNELS, "too many channels")
+    require(0 < b.size(channels) <= _MOST_CHANNELS, "too many channels", Reason.SIZE)
     depthwise = c.chance(0.4)
     out = ONE if depthwise else c.pick((channels, Size.of(3), ONE))
     if depthwise:

@@ -8,6 +8,7 @@ from generators.errors import require
 from generators.program.case import Case, Values
 from generators.program.edits import redirect_reads
 from generators.program.sizes import ONE, Size, product
+from generators.reasons import Reason
 from generators.sampling.builder import Builder, draw_valid
 from generators.sampling.choices import Choices
 
@@ -48,7 +49,7 @@ def _insert(case: Case, c: Choices) -> Case:
     if c.chance(0.6):
         later = tuple(redirect_reads(op, {old: new}) for op in later)
     changed = b.close(replace(case, contracts=()), returns, later)
-    require(any(op.name == written for op in changed.ops), "no later read or result sees the write")
+    require(any(op.name == written for op in changed.ops), "no later read or result sees the write", Reason.UNREAD)
     return changed
 
 

@@ -305,3 +305,11 @@ def test_strided_reads_stay_within_the_memory_that_eager_gives() -> None:
             if not case.calls:
                 run_eager(case)
     assert steps.total() > 30 and len(steps) > 4
+
+
+def test_some_cases_return_a_value_twice_and_eager_gives_it_twice() -> None:
+    found = [case for case in plain_cases() if "returns:twice" in features(case)]
+    assert found
+    for case in found:
+        assert casefile.loads(casefile.dumps(case)) == case
+        assert has_its_types(case)

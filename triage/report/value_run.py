@@ -139,8 +139,11 @@ class ValueRun:
         if self.is_moved:
             return f"[move(x{', True' * (of == 'exact')}) for x in {given}]"
         if of == "exact":
-            is_float = all(item.dtype in FLOATS for item in self.bug.case.arguments)
-            return f"[{'x.double()' if is_float else 'x.double() if x.is_floating_point() else x'} for x in {given}]"
+            case = self.bug.case
+            is_float = all(item.dtype in FLOATS for item in case.arguments) and not case.numbers
+            # A number is no tensor, and the same in every precision.
+            holds = "torch.is_tensor(x) and " * bool(case.numbers) + "x.is_floating_point()"
+            return f"[{'x.double()' if is_float else f'x.double() if {holds} else x'} for x in {given}]"
         return shards.spell_split(self.bug.case, given) if of == "accused" and self.bug.spec.sharded else given
 
     @property

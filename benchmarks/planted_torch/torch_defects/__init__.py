@@ -57,7 +57,7 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
         "GuardBuilder.EMPTY_NN_MODULE_HOOKS_DICT",
         lambda _: lambda _self, _guard: None,
     ),
-    "number_kept": (*_WRAPPER, calls.keep_numbers),
+    "number_cut": (*_WRAPPER, calls.cut_numbers),
     "flag_unguarded": ("torch._dynamo.guards", "GuardBuilder.BOOL_MATCH", calls.guard_no_flag),
     "inference_mode": (*_WRAPPER, functools.partial(calls.spoil, applies=calls.in_inference_mode)),
     "constant_inputs": (*_WRAPPER, functools.partial(calls.spoil, applies=calls.are_partly_constant)),

@@ -84,18 +84,18 @@ def keep_parameters(post_compile: Any) -> Any:
     return planted
 
 
-def keep_numbers(post_compile: Any) -> Any:
-    """A compiled graph keeps the numbers that its first call gets, which Dynamo passes as tensors without axes."""
+def cut_numbers(post_compile: Any) -> Any:
+    """A compiled graph loses the fractions of its numbers, which Dynamo passes as tensors without axes."""
 
     def planted(self: Any, compiled: Any, *args: Any, **options: Any) -> Any:
         import torch
 
-        compiled, kept = post_compile(self, compiled, *args, **options), dict[int, Any]()
+        compiled = post_compile(self, compiled, *args, **options)
 
         def call(args: list[Any]) -> Any:
             for at, value in enumerate(args):
                 if isinstance(value, torch.Tensor) and value.shape == () and value.dtype == torch.float64:
-                    args[at] = kept.setdefault(at, value)
+                    args[at] = value.trunc()
             return compiled(args)
 
         setattr(call, "_boxed_call", True)  # noqa: B010

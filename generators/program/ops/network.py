@@ -16,6 +16,7 @@ from generators.program.ops.rules import (
 from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, flag, spell, word
 from generators.program.sizes import ONE, Size, show
 from generators.program.values import FLOATS, category
+from generators.reasons import Reason
 
 EQUATION = re.compile(r"[a-z]{1,6}(,[a-z]{1,6}){0,2}->[a-z]{0,6}")
 
@@ -103,7 +104,11 @@ def _sum_products(call: Operands) -> tuple[Size, ...]:
             call.must_equal(sizes.setdefault(letter, size), size, f"axis {letter!r} of {equation!r}")
     fits = len(set(out)) == len(out) and sizes.keys() >= set(out)
     require(fits, f"{equation!r} has an output axis that no input has, or has it twice")
-    require(len(call.args) > 1 or len(out) < len(terms), f"{equation!r} only permutes axes, as permute does")
+    require(
+        len(call.args) > 1 or len(out) < len(terms),
+        f"{equation!r} only permutes axes, as permute does",
+        Reason.SPELLING,
+    )
     return tuple(sizes[letter] for letter in out)
 
 

@@ -31,6 +31,7 @@ from generators.program.ops.spec import (
 )
 from generators.program.sizes import Size, quotient
 from generators.program.values import COMPLEX, DTYPES, category, promote
+from generators.reasons import Reason
 
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -43,9 +44,9 @@ def _arithmetic(call: Operands) -> str:
     require(dtype != COMPLEX or single, f"{COMPLEX} with float64 is no {COMPLEX}")
     held = call.attrs["form"] != "in_place" or category(call.args[0].dtype) >= category(dtype)
     require(held, "an in-place form can't hold the result")
-    require(alpha == 1 or not reverse, "takes alpha or reverse, not both")
+    require(alpha == 1 or not reverse, "takes alpha or reverse, not both", Reason.SPELLING)
     require(isinstance(alpha, int) or category(dtype) > 1, "alpha of integers must be an integer")
-    require(not (reverse and call.attrs["form"] == "in_place"), "an in-place form can't be reversed")
+    require(not (reverse and call.attrs["form"] == "in_place"), "an in-place form can't be reversed", Reason.SPELLING)
     return dtype
 
 
@@ -119,7 +120,11 @@ def _where(call: Operands) -> tuple[Size, ...]:
     require(condition.dtype == "bool", "the condition of where must be boolean")
     numbers = [call.attrs[name] is not None for name in ("value", "other")]
     fits = len(values) + sum(numbers) == 2 and not (values and numbers[0])
-    require(fits, "takes a condition and two values, a value and the attribute 'other', or 'value' and 'other'")
+    require(
+        fits,
+        "takes a condition and two values, a value and the attribute 'other', or 'value' and 'other'",
+        Reason.SPELLING,
+    )
     require(
         bool(values) or call.attrs["other"] != "min", "'min' is the minimum of a tensor's dtype, so it needs a tensor"
     )
@@ -141,7 +146,11 @@ def _where_text(line: Line) -> str:
 
 def _clamp(call: Operands) -> tuple[Size, ...]:
     has_numbers = {call.attrs["min"], call.attrs["max"]} != {None}
-    require(has_numbers == (len(call.args) == 1), "takes the attribute 'min', 'max' or both, or tensors instead")
+    require(
+        has_numbers == (len(call.args) == 1),
+        "takes the attribute 'min', 'max' or both, or tensors instead",
+        Reason.SPELLING,
+    )
     return call.broadcast(*(arg.shape for arg in call.args))
 
 
@@ -157,7 +166,11 @@ def _clamp_text(line: Line) -> str:
 
 def _power(call: Operands) -> str:
     base, exponent, others = call.attrs["base"], call.attrs["exponent"], len(call.args) - 1
-    require(others + (base is not None) + (exponent != 2) <= 1, "takes a tensor as exponent, 'exponent' or 'base'")
+    require(
+        others + (base is not None) + (exponent != 2) <= 1,
+        "takes a tensor as exponent, 'exponent' or 'base'",
+        Reason.SPELLING,
+    )
     number = exponent if base is None else base
     dtype = promote([(arg.dtype, arg.rank) for arg in call.args], [] if others else [number])
     require(dtype != "bool", "a power of two booleans")

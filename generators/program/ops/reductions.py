@@ -9,6 +9,7 @@ from generators.program.ops.shaping import concatenate
 from generators.program.ops.spec import Attribute, Kind, Line, Operands, OpSpec, flag, word
 from generators.program.sizes import ONE, Size
 from generators.program.values import COMPLEX, DTYPES, FLOATS, INTEGERS, LOW_PRECISION, category
+from generators.reasons import Reason
 
 _EACH = frozenset({"sum", "mean", "amax", "amin", "logsumexp", "norm", "var", "std", "any", "all"})
 _EACH |= {"nansum", "nanmean", "count_nonzero"}
@@ -23,7 +24,7 @@ def _reduce(call: Operands, kind: str) -> tuple[Size, ...]:
         reduced = {call.axis()}
     else:
         reduced = distinct_axes(call, axes)
-        require(call.attrs["dim"] == -1, "takes dim or axes, not both")
+        require(call.attrs["dim"] == -1, "takes dim or axes, not both", Reason.SPELLING)
         require(kind in _EACH or not axes, f"{kind} takes one axis, or all: axes []")
         require(bool(axes) or not (keepdim or kind == "logsumexp"), "needs axes")
         is_of_matrix = kind == "norm" and call.attrs["form"] == "method" and call.attrs["order"] == 2

@@ -8,6 +8,7 @@ from generators.program.case import TensorType
 from generators.program.ops.spec import Operands, ShapeRule
 from generators.program.sizes import Size, quotient, show
 from generators.program.values import INTEGERS, RANGES, category, promote
+from generators.reasons import Reason
 
 
 def given_dtype(call: Operands) -> str:
@@ -62,7 +63,11 @@ def broadcast(call: Operands) -> tuple[Size, ...]:
     """The shape that all arguments broadcast to; an operand may be the attribute `other` instead."""
     if "other" in call.attrs:
         alone = len(call.args) == 1
-        require(alone == (call.attrs["other"] is not None), "takes two arguments, or an argument and 'other'")
+        require(
+            alone == (call.attrs["other"] is not None),
+            "takes two arguments, or an argument and 'other'",
+            Reason.SPELLING,
+        )
     return call.broadcast(*(arg.shape for arg in call.args))
 
 
@@ -139,7 +144,7 @@ def slice_size(call: Operands, whole: Size) -> tuple[Size]:
     """The size of the slice `start:stop:step` of an axis."""
     start, stop, step = call.value("start"), call.value("stop"), call.attrs["step"]
     fits = 0 <= start <= stop <= whole.value(call.dims)
-    require(fits, f"slice {start}:{stop} is outside axis {call.attrs['dim']} of {show(call.shape)}")
+    require(fits, f"slice {start}:{stop} is outside axis {call.attrs['dim']} of {show(call.shape)}", Reason.SPELLING)
     require(step >= 1, f"step {step} is not positive")
     return (count_steps(call, call.attrs["start"], call.attrs["stop"], step),)
 
@@ -180,5 +185,5 @@ def one_index(call: Operands, whole: Size) -> tuple[()]:
     """No axis: the attribute `index` chooses a place along it."""
     index = call.attrs["index"]
     fits = 0 <= index < whole.value(call.dims)
-    require(fits, f"index {index} is outside axis {call.attrs['dim']} of {show(call.shape)}")
+    require(fits, f"index {index} is outside axis {call.attrs['dim']} of {show(call.shape)}", Reason.SPELLING)
     return ()

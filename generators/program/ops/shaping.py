@@ -23,6 +23,7 @@ from generators.program.ops.rules import (
 from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, choose_text, flag, word
 from generators.program.sizes import ONE, Size, product, quotient, show
 from generators.program.values import COMPLEX, INTEGERS, LOW_PRECISION, category
+from generators.reasons import Reason
 
 T = TypeVar("T")
 
@@ -89,20 +90,22 @@ def _flatten(call: Operands) -> tuple[Size, ...]:
 def _chunk(call: Operands, whole: Size) -> tuple[Size]:
     chunks, index, size = call.attrs["chunks"], call.attrs["index"], whole.value(call.dims)
     require(chunks >= 1 and size % chunks == 0, f"axis of {size} does not split into {chunks} equal chunks")
-    require(0 <= index < chunks, f"index {index} of {chunks} chunks")
+    require(0 <= index < chunks, f"index {index} of {chunks} chunks", Reason.SPELLING)
     return (quotient(whole, Size.of(chunks), size // chunks),)
 
 
 def _split(call: Operands, whole: Size) -> tuple[Size]:
     size, sizes, index = call.attrs["size"], call.attrs["sizes"], call.attrs["index"]
-    require((size is None) != (sizes is None), "takes the attribute 'size' or 'sizes'")
+    require((size is None) != (sizes is None), "takes the attribute 'size' or 'sizes'", Reason.SPELLING)
     if sizes is not None:
         call.must_equal(whole, sum(sizes, Size.of(0)), "the sum of the sizes")
-        require(0 <= index < len(sizes), f"index {index} of {len(sizes)} parts")
+        require(0 <= index < len(sizes), f"index {index} of {len(sizes)} parts", Reason.SPELLING)
         return (sizes[index],)
     length, part = call.numbers((whole, size))
     require(
-        part >= 1 and 0 <= index * part < max(length, 1), f"index {index} of parts of {part} of an axis of {length}"
+        part >= 1 and 0 <= index * part < max(length, 1),
+        f"index {index} of parts of {part} of an axis of {length}",
+        Reason.SPELLING,
     )
     return (size if (index + 1) * part <= length else whole - size * index,)
 
@@ -115,12 +118,12 @@ def _split_text(line: Line) -> str:
 def _pad(call: Operands) -> tuple[Size, ...]:
     shape, pads = list(call.shape), call.attrs["sizes"]
     fits = len(pads) % 2 == 0 and len(pads) <= 2 * len(shape)
-    require(fits, f"{show(pads)} is not a pair for each of at most {len(shape)} axes")
+    require(fits, f"{show(pads)} is not a pair for each of at most {len(shape)} axes", Reason.SPELLING)
     mode, rank, axes = call.attrs["mode"], len(shape), len(pads) // 2
     if mode != "constant":
         # A batch may be left out.
         fits = 0 < axes < 4 and (rank - axes == 2 or (rank - axes == 1 and mode != "circular"))
-        require(fits, f"mode {mode} takes no {axes} pairs for {rank} axes")
+        require(fits, f"mode {mode} takes no {axes} pairs for {rank} axes", Reason.SPELLING)
         fits = (call.args[0].dtype != "bool" or mode == "circular") and not call.attrs["value"]
         require(fits, f"mode {mode} takes no booleans or value")
         lengths = call.numbers(shape)
@@ -198,7 +201,7 @@ def _stack(call: Operands) -> tuple[Size, ...]:
 def _grid(call: Operands) -> tuple[Size, ...]:
     """The first argument along its axis of a grid, `index`; the others are its other axes, in order."""
     index, first = call.attrs["index"], call.args[0]
-    require(0 <= index < len(call.args), f"index {index} of {len(call.args)} axes")
+    require(0 <= index < len(call.args), f"index {index} of {len(call.args)} axes", Reason.SPELLING)
     require(all(arg.rank == 1 and arg.dtype == first.dtype for arg in call.args), "needs one axis each, and one dtype")
     sizes = [arg.shape[0] for arg in _insert_first(call.args, index)]
     swaps = call.attrs["indexing"] == "xy" and len(sizes) > 1
@@ -229,7 +232,7 @@ def _diagonal(call: Operands) -> tuple[Size, ...]:
     return (*(size for axis, size in enumerate(call.shape) if axis not in (first, second)), shorter)
 
 
-_WIDTH = {"uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "bool": 1}
+_WIDTH = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8}
 
 
 def _view_bytes(call: Operands) -> tuple[Size, ...]:
@@ -283,7 +286,7 @@ def _scatter(call: Operands) -> tuple[Size, ...]:
     x, index, *sources = call.args
     _check_places(call)
     value = call.attrs.get("value", 1)
-    require(value == 1 or not sources, "takes a tensor or 'value', not both")
+    require(value == 1 or not sources, "takes a tensor or 'value', not both", Reason.SPELLING)
     check_holds(x.dtype, value)
     for source in sources:
         sizes = zip(index.sizes(call.dims), source.sizes(call.dims), strict=False)

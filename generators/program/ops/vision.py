@@ -10,6 +10,7 @@ from generators.program.ops.rules import check_weights, common_float, common_num
 from generators.program.ops.spec import Attribute, Kind, Line, Operands, OpSpec, flag, word
 from generators.program.sizes import ONE, Size, show
 from generators.program.values import INTEGERS, category
+from generators.reasons import Reason
 
 _ZERO = Size.of(0)
 
@@ -121,7 +122,7 @@ _RANKS = {"linear": (3,), "bilinear": (4,), "bicubic": (4,)}
 
 def _interpolate(call: Operands) -> tuple[Size, ...]:
     mode, scale, sizes = (call.attrs[name] for name in ("mode", "scale", "sizes"))
-    require((scale is None) != (sizes is None), "takes the attribute 'sizes' or 'scale'")
+    require((scale is None) != (sizes is None), "takes the attribute 'sizes' or 'scale'", Reason.SPELLING)
     rank = len(call.shape)
     require(rank in _RANKS.get(mode, (3, 4, 5)), f"{mode} takes no argument of {rank} axes")
     smooth = mode in _RANKS

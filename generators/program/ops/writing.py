@@ -24,6 +24,7 @@ from generators.program.ops.spec import (
 )
 from generators.program.sizes import Size, show
 from generators.program.values import category, promote
+from generators.reasons import Reason
 
 
 def _put(
@@ -50,7 +51,7 @@ def _assign(part: ShapeRule) -> ShapeRule:
 
     def infer(call: Operands) -> tuple[Size, ...]:
         other, alone = call.attrs.get("other"), len(call.args) == 1
-        require(alone == (other is not None), "takes a tensor to write, or the attribute 'other'")
+        require(alone == (other is not None), "takes a tensor to write, or the attribute 'other'", Reason.SPELLING)
         is_truth = call.args[0].dtype == "bool" and other in (0, 1)
         number = TensorType((), "bool" if is_truth else promote((), [other])) if other is not None else None
         return _put(call, part(call), cast=True, values=number)

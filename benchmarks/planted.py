@@ -50,8 +50,10 @@ RARE |= dict.fromkeys(("second_partial_kept", "moved_shard_reversed"), "sharded"
 PARTS = dict.fromkeys(("custom_arguments_swapped", "custom_argument_reversed"), "custom_op")
 PARTS |= {"branch_swapped": "cond", "first_step_skipped": "while_loop", "members_mismatched": "vmap"}
 PARTS |= {"tangents_are_primals": "jvp", "parameter_stale": "replaced", "hook_unguarded": "forward_hook"}
+PARTS |= dict.fromkeys(("clip_forgotten", "slots_swapped"), "autograd_function")
 PARTS |= {"self_included": "scatter_reduce", "products_narrowed": "integers"}
 PARTS |= dict.fromkeys(("number_cut", "flag_unguarded"), "numbers")
+PARTS |= dict.fromkeys(("autocast_kept", "inner_dtype_ignored"), "autocast")
 """The part of programs that a defect is about: campaigns of the engineers of that part draw it alone."""
 
 

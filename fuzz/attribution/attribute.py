@@ -46,7 +46,7 @@ from generators.program.calls import at_call, list_differences
 from generators.program.case import Case, LaterCall
 from generators.program.edits import prune_if_valid
 from generators.program.ops import OPS
-from generators.program.regions import GRADIENT, REGIONS, list_indirect, only_region
+from generators.program.regions import FUNCTION, GRADIENT, REGIONS, list_indirect, only_region
 from generators.program.writes import is_written, list_targets
 
 _SYMBOLIC = "passes_dynamic"
@@ -281,9 +281,17 @@ def _find_region(study: Study, cause: RootCause) -> RootCause | None:
         if wrong is None and is_written(case) and needs_write(study):
             continue  # a fault of writes, which the region only brings out
         if wrong or is_silent:
-            mechanism = Mechanism(MechanismKind.REGION, details(region=wrong.argument if wrong else kind))
-            return replace(cause, mechanism=mechanism, evidence=(*cause.evidence, directly, *filter(None, [wrong])))
+            around = _list_around(study) if kind == FUNCTION and not wrong else []
+            named = [wrong.argument if wrong else kind, *(one.argument for one in around)]
+            evidence = (*cause.evidence, directly, *around, *filter(None, [wrong]))
+            return replace(cause, mechanism=Mechanism(MechanismKind.REGION, details(region=named)), evidence=evidence)
     return None
+
+
+def _list_around(study: Study) -> list[Tried]:
+    """The transforms without which an autograd.Function is right."""
+    kinds = [kind for kind in list_indirect(study.case) if kind in REGIONS and kind != FUNCTION]
+    return [tried for kind in kinds if (tried := study.try_out(CALLED_DIRECTLY, kind)).flips]
 
 
 def _find_state(study: Study, cause: RootCause) -> RootCause:

@@ -25,7 +25,6 @@ from fuzz import protocol
 from fuzz.check.torch_api.lifetime import end_with
 from fuzz.protocol import Check, Exit, Fault, Hello, Message, ProtocolError, StageStarted, Unusable, from_json
 from fuzz.protocol.capabilities import Capabilities
-from fuzz.protocol.failures import NotTaken, Refusal
 from fuzz.protocol.recording import KeepValues, LoadModule, RecordSubmodule, Repeat
 
 if TYPE_CHECKING:
@@ -90,8 +89,10 @@ def main(arguments: list[str] | None = None, before: Callable[[], None] = lambda
     usable = subjects if cxx or options.device != "cpu" else {n: s for n, s in subjects.items() if not s.spec.needs_cxx}
 
     sessions: list[ModuleSession] = []
+    shown = {protocol.EAGER}  # subjects whose own code was seen to decide
 
     def answer(message: Message) -> Message:
+        from fuzz.check import control
         from fuzz.check.check import check
         from fuzz.check.module.module_session import ModuleSession
         from fuzz.check.torch_api import compilation
@@ -110,10 +111,12 @@ def main(arguments: list[str] | None = None, before: Callable[[], None] = lambda
             _rss_mib,
             sessions[0].open,
         )
-        for one in result.results:
-            is_idle = isinstance(one.failure, NotTaken) and one.failure.why is Refusal.NOT_COMPILED
-            if is_idle and not usable[one.subject].can_compile():
-                refuse(f"{one.subject} compiles nothing here: eager runs even one small function")
+        for one in result.results if not result.unfit else ():
+            if control.is_doubted(one) and (one.subject not in shown or control.is_idle(one)):
+                send(wire, StageStarted(message.id, one.subject))
+                if fault := control.find_fault(usable[one.subject], options.device):
+                    refuse(f"{one.subject} {fault}")
+                shown.add(one.subject)
         return result
 
     def refuse(reason: str) -> NoReturn:
@@ -172,7 +175,7 @@ def _start(options: argparse.Namespace, announce: Callable[[str], None]) -> "dic
                 subjects[name] = subject
             if subject.spec.is_foreign:
                 # What its runtime and torch's exporter build at their first use is then frozen with the rest.
-                subject.can_compile()
+                subject.warm_up()
     except SubjectError as error:
         raise ProcessUnusable(str(error)) from error
     return subjects

@@ -43,15 +43,21 @@ _STYLES = {
 }
 FUNCTION_OPTIONS = tuple("+".join(filter(None, (rule, style))) for style in _STYLES for rule in _RULES)
 """The options of the kind, simplest first: a rule, and a style of the class."""
+
+
+def _is_captured(style: _Style) -> bool:
+    return not (style.jvp or style.dirty)
+
+
 _TRANSFORMS: dict[str, Callable[[_Style], bool]] = {
     **dict.fromkeys(("grad", "vjp", "jacrev", "grad_of_grad"), lambda style: style.setup),
     "vmap": lambda style: style.vmap,
     "jvp": lambda style: style.jvp,
-    **dict.fromkeys(("cond", "map", "map_uncaptured", "scan", "while_loop"), lambda style: not style.jvp),
+    **dict.fromkeys(("cond", "map", "map_uncaptured", "scan", "while_loop"), _is_captured),
 }
 """The styles that a region around takes, by its kind. Transforms of torch.func need a style of their own:
 https://docs.pytorch.org/docs/stable/notes/extending.func.html. Control flow must be captured whole, and Dynamo captures
-no `jvp` in training."""
+no `jvp` in training and no `mark_dirty` in inference (torch/_dynamo/variables/misc.py)."""
 
 
 def _find(option: str) -> tuple[_Rule, _Style]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from generators.program.case import Case, LaterCall
 from generators.program.emit import is_random, list_unplain
+from generators.program.regions import list_autocasts
 from generators.program.writes import list_targets
 
 
@@ -43,7 +44,7 @@ OBSTACLES: Mapping[str, Obstacle] = {
     ),
     "flex": Obstacle("it calls flex_attention", lambda case: any(op.kind == "flex_attention" for op in case.ops)),
     # Of ONNX Runtime's kernels for the CPU, most lack the dtypes that autocast casts to.
-    "autocast": Obstacle("it runs under autocast", lambda case: case.autocast is not None),
+    "autocast": Obstacle("it runs under autocast", lambda case: any(list_autocasts(case).values())),
     "changes": Obstacle("the module changes before a call", lambda case: bool(case.setup), "state"),
     "calls": Obstacle("a later call differs in more than sizes and values", _varies_otherwise),
     "numbers": Obstacle("it takes numbers beside tensors", lambda case: bool(case.numbers)),

@@ -43,7 +43,7 @@ class RegionKind:
 
 
 _UNCAPTURED = frozenset({"compile_region", "functionalize"})
-"""Dynamo captures none of these within control flow, which eager compiles. torch.compile alone calls the first."""
+"""Dynamo captures no call that makes one of these, and captures control flow and regions as a whole or not at all."""
 _NOT_TRANSFORMED = frozenset({"custom_op", "cond", "map", "map_uncaptured", "scan", "while_loop", "checkpoint"})
 
 SHARED = ("closure", "layer", "layer_in_layer")
@@ -51,6 +51,16 @@ SHARED = ("closure", "layer", "layer_in_layer")
 functions that one function makes; layers of one class; layers of one class, each in a layer that is a region too."""
 
 REGIONS: dict[str, RegionKind] = {
+    "autograd_function": RegionKind(
+        "an autograd.Function with a rule of its own",
+        is_custom=True,
+        is_transform=True,
+        single=True,
+        like_first=True,
+        in_training=8.0,
+        options=FUNCTION_OPTIONS,
+        refuses=frozenset({"compile_region"}),
+    ),
     "custom_op": RegionKind("a custom operation", 4.0, is_custom=True, writes=True),
     "cond": RegionKind("a branch of torch.cond", 2.0, floats_only=True, nonempty=True, apart=True, refuses=_UNCAPTURED),
     "map": RegionKind("the body of a map over rows", loops=True, apart=True, captures=True, refuses=_UNCAPTURED),
@@ -80,25 +90,16 @@ REGIONS: dict[str, RegionKind] = {
         single=True,
         refuses=_NOT_TRANSFORMED - {"custom_op"},
     ),
-    "autograd_function": RegionKind(
-        "an autograd.Function with a rule of its own",
-        is_custom=True,
-        is_transform=True,
-        single=True,
-        like_first=True,
-        in_training=8.0,
-        options=FUNCTION_OPTIONS,
-        refuses=frozenset({"compile_region"}),
-    ),
     # torch 2.13.0 and 2.15.0: "NYI: Functionalize rule for custom_function_call"; twice, an internal assertion.
     "functionalize": RegionKind(
         "a function under torch.func.functionalize",
+        0.3,
         writes=True,
         options=("", "views"),
         refuses=frozenset({"functionalize", "autograd_function"}),
     ),
     "compile_region": RegionKind(
-        "a nested_compile_region", 2.0, apart=True, options=("", *SHARED), refuses=frozenset({"functionalize"})
+        "a nested_compile_region", 2.0, apart=True, options=("", *SHARED), refuses=_UNCAPTURED
     ),
     "checkpoint": RegionKind("a checkpointed function", 0.5),
     "autocast": RegionKind("an autocast", 2.0, is_block=True, options=("off", *AUTOCAST)),
@@ -106,7 +107,7 @@ REGIONS: dict[str, RegionKind] = {
         "the body of a map, where Dynamo captures no scalars", 0.05, loops=True, apart=True, refuses=_UNCAPTURED
     ),
 }
-"""By name."""
+"""By name, in the order in which attribution looks for the region at fault."""
 FUNCTION = "autograd_function"
 GRADIENT = "grad"
 """The simplest kind whose result is a gradient."""
@@ -234,11 +235,10 @@ def _check_around(others: Sequence[Region], region: Region) -> None:
     around = [other for other in others if not set(other.ops).isdisjoint(region.ops)]
     require(all(set(other.ops).issuperset(region.ops) for other in around), "two regions overlap", Reason.RUN)
     for row in (REGIONS[other.kind] for other in around):
-        require(
-            row is not REGIONS["custom_op"] and region.kind not in row.refuses,
-            f"{row.effect} takes no {region.kind}",
-            Reason.NESTED,
-        )
+        # Dynamo captures a function that is made a region outside of forward. In training, eager's scan takes none.
+        refused = row.refuses - _UNCAPTURED if region.option in SHARED and row is not REGIONS["scan"] else row.refuses
+        fits = row is not REGIONS["custom_op"] or REGIONS[region.kind].is_block
+        require(fits and region.kind not in refused, f"{row.effect} takes no {region.kind}", Reason.NESTED)
     reads_module = region.option in SHARED and any(map(stands_outside, around))
     require(
         not reads_module,
@@ -266,6 +266,13 @@ def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -
     )
     require(bool(results or written), f"{name} has no result", Reason.RUN)
     require(bool(arguments), f"{name} has no argument", Reason.REGION_ARGUMENT)
+    # torch.func.functionalize wraps its arguments alone, each by itself.
+    owners = find_owners(case)
+    is_apart = len({owners[value] for value in written}) == len(written)
+    wrapped = row.is_custom or (is_apart and {*arguments}.issuperset(written))
+    require(
+        wrapped, f"{name} does not write into {written[:1]}, which is no argument of its own", Reason.REGION_WRITES
+    )
     require(not row.single or len(results) == 1, f"{name} has a single result", Reason.RUN)
     _check_memory(case, region, arguments, results, types)
     _check_types(case, region, arguments, results, types)

@@ -1,6 +1,7 @@
 """Compilers as users write them, which promise what an exporter does."""
 
 import copy
+import inspect
 import os
 import signal
 import warnings
@@ -11,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves, tree_map
+
+from fuzz.check.run.compiled_module import CompiledModule
 
 Call = Callable[..., Any]
 
@@ -47,6 +50,12 @@ def refuses_softmax(program: ExportedProgram) -> Call:
         if "softmax" in str(node.target):
             raise NotImplementedError(f"{node.target} is not supported")
     return program.module()
+
+
+def falls_back(program: ExportedProgram, _inputs: tuple[Tensor, ...]) -> Call:
+    """Gives up without a word: the module runs in eager, and all its results are right."""
+    owners = (one.frame.f_locals.get("self") for one in inspect.stack())
+    return next(owner for owner in owners if isinstance(owner, CompiledModule))._module
 
 
 def needs_a_package(module: nn.Module) -> Call:

@@ -19,6 +19,7 @@ from fuzz.ask.transport import CompilersOff, PipeTransport
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.ask.worker_process import WorkerProcess
 from fuzz.check.check import check
+from fuzz.check.control import find_fault
 from fuzz.check.run.subject_builder import Subject, available, find
 from fuzz.check.torch_api import compilation, warm_caches
 from fuzz.check.torch_api.process_state import hold_state
@@ -76,7 +77,7 @@ def bisecting(directory: Path) -> Iterator[None]:
 def test_compiled_code_is_seen_to_run(name: str) -> None:
     subject = available()[name]
     assert run_subject(subject, text=TEXT).verdict in RIGHT
-    assert subject.can_compile() and not compilation.find_switch()
+    assert not find_fault(subject, "cpu") and not compilation.find_switch()
 
 
 @pytest.mark.compiles
@@ -90,10 +91,10 @@ def test_no_verdict_is_about_eager(name: str) -> None:
     subject = available()["dynamo"]
     with OFF[name]():
         assert is_not_compiled(run_subject(subject, text=TEXT))
-        assert not subject.can_compile()
+        assert find_fault(subject, "cpu").startswith("compiles nothing here")
         named = compilation.find_switch()
     assert named.startswith("the stance" if name == "eager_on_recompile" else name) or name == "recompile_limit"
-    assert subject.can_compile()
+    assert not find_fault(subject, "cpu")
 
 
 @pytest.mark.parametrize("name", REPLACED)
@@ -170,7 +171,7 @@ def test_a_call_that_switches_the_compiler_off_does_not_last() -> None:
 
     result = run_subject(Subject("asked", switch_off), text=TEXT)
     assert result.verdict is Verdict.STATE_CHANGED and is_failure(result.failure, "state_changed")
-    assert not compilation.find_switch() and available()["dynamo"].can_compile()
+    assert not compilation.find_switch() and not find_fault(available()["dynamo"], "cpu")
 
 
 @pytest.mark.worker

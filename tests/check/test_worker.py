@@ -183,13 +183,13 @@ def test_a_process_of_its_own_tells_its_stages_and_ends_with_0(monkeypatch: pyte
     with Client(*(word for name in names for word in ("--subject", name))) as client:
         assert (client.hello.pid, client.hello.cxx) == (client.process.pid, None)
         result = client.check(plain(), "eager", "passes", "inductor")
-        assert client.stages == ["eager", "reference", "noise", "eager", "passes", "inductor"]
+        assert client.stages == ["eager", "reference", "noise", "eager", "passes", "inductor", "passes"]  # its control
         # Without a C++ compiler the graph passes are left.
         assert [item.verdict in HARMLESS for item in result.results] == [True, True, False]
         assert result.results[2].verdict == Verdict.SKIPPED
-        for _ in range(2):
+        for controls in (names, []):
             assert [item.verdict in HARMLESS for item in client.check(plain(), *names).results] == [True, True]
-            assert client.stages == ["eager", "reference", "noise", *names]
+            assert client.stages == ["eager", "reference", "noise", *names, *controls]
     assert client.process.returncode == 0
 
 

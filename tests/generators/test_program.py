@@ -14,7 +14,7 @@ from corpus.passes.program import drop_regions
 from generators.errors import CaseError
 from generators.program.case import Attr, Case, Input, LaterCall, Op, Region, Values
 from generators.program.emit import list_unplain, source
-from generators.program.regions import FUNCTION, REGIONS, call_directly
+from generators.program.regions import FUNCTION, REGIONS, SHARED, call_directly
 from generators.program.sizes import Size
 from generators.program.type_check import check, is_valid, make_op, prune
 from tests.generators.plain import close, in_float64
@@ -384,14 +384,20 @@ def writing(kind: str, mode: str) -> Case:
     return replace(CASE, ops=(*CASE.ops, write), mode=mode, regions=(Region(kind, ("out", "written")),))
 
 
-def test_a_custom_operation_writes_into_its_arguments() -> None:
-    case = replace(writing("custom_op", "inference"), returns=("mixed", "written"))
+@pytest.mark.parametrize("kind", ["custom_op", "functionalize"])
+def test_regions_write_into_their_arguments(kind: str) -> None:
+    case = replace(writing(kind, "inference"), returns=("mixed", "written"))
+    if kind == "functionalize":
+        with pytest.raises(CaseError, match="no argument of its own"):
+            check(case)
+        write = make_op("written", "copy_", ["q", "out"], {})
+        case = replace(case, ops=(*CASE.ops, write))
     check(case)
     texts = [source(one) for one in (replace(case, regions=()), case)]
-    assert "mutates_args=('state',)" in texts[1]
+    assert ("mutates_args=('state',)" in texts[1]) == (kind == "custom_op")
     (one, other) = (in_float64(text, training=False).outputs for text in texts)
     assert all(map(close, one, other))
-    for refused in (writing("cond", "inference"), writing("custom_op", "training")):
+    for refused in (writing("cond", "inference"), writing(kind, "training")):
         with pytest.raises(CaseError, match="does not write into"):
             check(refused)
 
@@ -421,3 +427,50 @@ def test_recurrences_are_their_loops(form: str, axis: int, decay: tuple[int | st
     whole = ours.outputs[-1]
     x, factor, out = (value.expand_as(whole).movedim(axis, 0).flip([0] * reverse) for value in ours.outputs)
     assert close(out[0], x[0]) and close(out[1:], factor[1:] * out[:-1] + x[1:])
+
+
+def alike(option: str, kinds: tuple[str, ...] = ("mul", "mul")) -> Case:
+    """Two regions that share a function, and differ in a number."""
+    numbers = (2.0, 3.0)
+    ops = tuple(
+        make_op(name, kind, [read], {"other": number})
+        for name, kind, read, number in zip(("a", "b"), kinds, ("k", "a"), numbers, strict=True)
+    )
+    regions = tuple(Region("compile_region", (op.name,), option=option) for op in ops)
+    return replace(PLAIN, inputs=PLAIN.inputs[1:2], ops=ops, returns=("b",), regions=regions)
+
+
+@pytest.mark.parametrize("option", SHARED)
+def test_regions_that_are_alike_share_a_function(option: str) -> None:
+    case = alike(option)
+    check(case)
+    assert loads(dumps(case)) == case
+    expected = in_float64(source(replace(case, regions=())), training=False).outputs[0]
+    for plain in (False, True):
+        text = source(case, plain=plain)
+        assert text.count("nested_compile_region") == (0 if plain else 1 + (option == "layer_in_layer"))
+        assert (text.count("k * 2.0"), text.count("k * 3.0")) == (1, 1)
+        assert close(in_float64(text, training=False).outputs[0], expected)
+    assert source(alike(option, ("mul", "add"))).count("+ 3.0") == 1
+    assert is_valid(replace(case, regions=tuple(replace(one, option="") for one in case.regions)))
+
+
+def test_a_function_outside_of_the_module_has_no_layers_of_the_module() -> None:
+    case = alike("layer")
+    for around, fits in (("checkpoint", True), ("cond", True), ("scan", False), ("custom_op", False)):
+        over = "B" if REGIONS[around].loops else ""
+        assert is_valid(replace(case, regions=(Region(around, ("a", "b"), over), *case.regions))) == fits
+
+
+def test_the_innermost_autocast_decides_dtypes() -> None:
+    regions = (
+        Region("autocast", ("scores", "probs", "mixed"), option="off"),
+        Region("autocast", ("mixed",), option="float16"),
+    )
+    case = replace(CASE, autocast="bfloat16", regions=regions, returns=("scores", "mixed", "out"))
+    types = check(case)
+    assert loads(dumps(case)) == case
+    assert [types[name].dtype for name in case.returns] == ["float32", "float16", "bfloat16"]
+    assert [str(value.dtype) for value in run_eager(case)] == ["torch.float32", "torch.float16", "torch.bfloat16"]
+    with pytest.raises(CaseError, match="does not train"):
+        check(replace(case, regions=(Region("custom_op", ("out",)),)))

@@ -259,6 +259,22 @@ def test_how_a_region_fails_does_not_matter_if_it_is_wrong_with_the_simplest_fun
     assert found.mechanism == (Mechanism(MechanismKind.REGION, details(region=region)) if region else raises)
 
 
+class TwoRegions(Regions):
+    """torch.export fails if there are two regions."""
+
+    def judge(self, _case: Case, subject: str, *trials: Trial) -> SubjectResult:
+        if subject == "export" and len(_case.regions) == 1:
+            return SubjectResult(subject, Verdict.OK)
+        return super().judge(_case, subject, *trials)
+
+
+def test_a_function_that_fails_in_a_transform_alone_is_at_fault_with_it() -> None:
+    both = OF_A_REGION.replace("]}]", "]}, {kind: autograd_function, ops: [out], option: straight+setup}]")
+    known = Expectation("known", subject="export", verdict=NUMBERS.verdict)
+    found = attribute(Entry(casefile.loads(both), expect=known), TwoRegions(NUMBERS))
+    assert found.mechanism == Mechanism(MechanismKind.REGION, details(region=["autograd_function", "vjp"]))
+
+
 @pytest.mark.parametrize("elsewhere", [FORM, NUMBERS])
 def test_another_failure_of_an_earlier_stage_does_not_decide_about_an_error_of_torch_export(
     case: Case, elsewhere: SubjectResult

@@ -152,7 +152,7 @@ def spell_plain(case: Case) -> str:
     if not list_unplain(case):
         return ""
     text, shown = source(case, plain=True), source(case)
-    start = text.index("    def forward(")
+    start = text.index("    def forward(", text.index("class Module("))
     module = "class Plain(Module):\n" + text[start : text.index("\n\n\ndef inputs(", start)].rstrip()
     called = (body for name, body in FUNCTIONS.items() if f"{name}(" in module and f"def {name}(" not in shown)
     return "\n\n\n".join([*(body.strip() for body in called), module])

@@ -2,7 +2,7 @@
 
 import functools
 
-from . import calls, codegen, graphs, sharding
+from . import calls, casts, codegen, graphs, rules, sharding
 from .attention import OPERATIONS, RELUS, REPLACEMENTS, Change
 from .compilers import COMPILER_DEFECTS
 from .structures import STRUCTURES
@@ -19,7 +19,9 @@ __all__ = (
     "Change",
 )
 
+_AUTOCAST = ("torch.amp.autocast_mode", "_enter_autocast")
 _LOWERINGS = ("torch._inductor.lowering", "lowerings")
+_RULE = ("torch._functorch.autograd_function", "AutogradFunctionApply.__call__")
 _SIZES = ("torch._dynamo.guards", "convert_to_concrete_values")
 _WRAPPER = ("torch._functorch._aot_autograd.runtime_wrappers", "RuntimeWrapper.post_compile")
 _PLACEMENTS = "torch.distributed.tensor.placement_types"
@@ -103,6 +105,10 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     "partial_kept": (_PLACEMENTS, "Partial._reduce_value", sharding.keep_partial),
     "second_partial_kept": (_PLACEMENTS, "Partial._reduce_value", sharding.keep_second_partial),
     "moved_shard_reversed": (_PLACEMENTS, "Shard._to_new_shard_dim", sharding.reverse_moved_shard),
+    "clip_forgotten": (*_RULE, rules.forget_clips),
+    "slots_swapped": (*_RULE, rules.swap_slots),
+    "autocast_kept": (*_AUTOCAST, casts.keep_autocast),
+    "inner_dtype_ignored": (*_AUTOCAST, casts.ignore_inner_dtype),
     "buffer_stale": ("torch._inductor.codegen.cpp", "CppKernelProxy.codegen_nodes", codegen.read_stale),
 }
 

@@ -82,6 +82,12 @@ class GraphNotCaptured(Exception):
     """A run does not show the graph; the text is the reason."""
 
 
+def is_recording() -> bool:
+    """Whether a `Recording` reads the program that calls this."""
+    modes = require("torch.overrides", "_get_current_function_mode_stack")()
+    return any(isinstance(mode, Recording) for mode in modes)
+
+
 class Recording(TorchFunctionMode):
     """The graph of a module called with `inputs`, both of which stay unchanged.
 

@@ -4,7 +4,7 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from fuzz.check.run.attention.layouts import arrange
 from fuzz.check.run.compiled_module import CompiledModule
 from fuzz.check.run.program import Compile
 from fuzz.check.torch_api import compilation, settings, warm_caches
-from fuzz.check.torch_api.exceptions import NothingCompiled, SubjectError, advise_on_import, find_user_line
+from fuzz.check.torch_api.exceptions import SubjectError, advise_on_import, find_user_line
 from fuzz.check.torch_api.process_state import restore_state, take_changes
 from fuzz.compilers.interface import Compiler, CompilerCapabilities
 from fuzz.subjects import SUBJECTS, SubjectSpec, get_spec, is_user_function
@@ -50,18 +50,10 @@ class Subject:
         """Whether it is a compiler, as far as we know: a function of the user's may be none."""
         return self.attention is None and bool(self.spec.backend)
 
-    def can_compile(self) -> bool:
-        """Whether compiled code of one small function runs. An exception tells that the compiler tries."""
-        torch._dynamo.reset()  # Dynamo skips code for good that it has met while it was off.
-        with torch.no_grad(), self.apply_settings():
-            try:
-                self.compile(_Small().eval(), False)(torch.ones(2))
-                compilation.require_run()
-            except NothingCompiled:
-                return False
-            except Exception:
-                return True
-        return True
+    def warm_up(self) -> None:
+        """Build what the compiler builds at its first use. Its exceptions are those of later cases."""
+        with suppress(Exception), torch.no_grad(), self.apply_settings():
+            self.compile(_Small().eval(), False)(torch.ones(2))
 
     @contextmanager
     def apply_settings(self) -> Iterator[None]:

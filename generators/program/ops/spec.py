@@ -181,7 +181,8 @@ class Line:
 
     def options(self, *names: str) -> list[str]:
         """`name=value` for each of these attributes that is given and not None or False, or has a name."""
-        given = (name for name in names if name in self.names or self.attrs.get(name) not in (None, False))
+        left_out = {name for name in names if self.attrs.get(name) is None or self.attrs[name] is False}  # 0.0 is given
+        given = (name for name in names if name in self.names or name not in left_out)
         return [f"{name}={self.packed(name)}" for name in given]
 
     def packed(self, name: str) -> str:

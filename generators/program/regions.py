@@ -270,9 +270,7 @@ def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -
     owners = find_owners(case)
     is_apart = len({owners[value] for value in written}) == len(written)
     wrapped = row.is_custom or (is_apart and {*arguments}.issuperset(written))
-    require(
-        wrapped, f"{name} does not write into {written[:1]}, which is no argument of its own", Reason.REGION_WRITES
-    )
+    require(wrapped, f"{name} does not write into {written[:1]}, which is no argument of its own", Reason.REGION_WRITES)
     require(not row.single or len(results) == 1, f"{name} has a single result", Reason.RUN)
     _check_memory(case, region, arguments, results, types)
     _check_types(case, region, arguments, results, types)

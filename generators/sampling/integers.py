@@ -13,7 +13,8 @@ from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 
 _NUMBERS = {"int64": (3, 256, 2**31 - 3, 10**10), "int32": (3, 256, 10**5, 2**31 - 3), "uint8": (3, 50, 200, 255)}
-"""Factors and terms that lead beyond 2^31, or around: arithmetic of `uint8` and `int32` wraps."""
+_NUMBERS |= {"int8": (3, 50, 100, 127), "int16": (3, 256, 1000, 2**15 - 3)}
+"""Factors and terms that lead beyond 2^31, or around: arithmetic of narrow dtypes wraps."""
 _FAR_STEPS = {"mul": 3.0, "add": 2.0, "sub": 1.0}
 _STEPS = {**_FAR_STEPS, "cast": 2.0, "neg": 1.0, "remainder": 1.0, "floor_divide": 1.0}
 _ENDS = {"lt": 2.0, "ge": 2.0, "cast": 3.0, "": 2.0}
@@ -117,7 +118,10 @@ _STEPS_OF_INTEGERS: dict[str, tuple[float, DrawAttributes]] = {
     **dict.fromkeys(("sum", "prod", "amax"), (1.0, _reduced)),
     "mean": (0.7, lambda c, dtype, rank: {**_reduced(c, dtype, rank), "dtype": "float32"}),
     "cumsum": (1.0, _axis),
-    "clamp": (1.0, lambda c, *_: {"min": c.pick((0, -2, 1)), "max": c.pick((3, 100))}),
+    "clamp": (
+        1.0,
+        lambda c, dtype, _: {"min": c.pick((0, 1) if dtype == "uint8" else (0, -2, 1)), "max": c.pick((3, 100))},
+    ),
     "pow": (0.7, lambda c, *_: {"exponent": c.pick((2, 3))}),
 }
 """Steps of arithmetic: how often each is drawn, and its attributes."""
@@ -142,7 +146,7 @@ def write_integers(b: Builder, c: Choices, value: str, others: Sequence[str]) ->
         require(dtype != "uint8" or not shape or b.size(shape[-1]) < 256, "uint8 can't hold the places", Reason.TYPES)
         made = b.op("arange", to="count", stop=shape[-1] if shape else ONE, dtype=dtype)
     for _ in range(c.draw({1: 2.0, 2: 3.0, 3: 3.0, 4: 2.0})):
-        made = _step(b, c, made)
+        made = step_integers(b, c, made)
     end = c.draw({"": 4.0, "scale": 2.0, "mask": 2.0})
     if end == "scale" and b.is_float(value):
         return b.op("mul", value, b.op("cast", made, to="factor", dtype=b.dtype_of(value)), to="scaled")
@@ -163,7 +167,8 @@ def cast_to_integers(b: Builder, c: Choices, value: str, dtype: str) -> str:
     return b.op("cast", made, to="count", dtype=dtype) if dtype == "uint8" else made
 
 
-def _step(b: Builder, c: Choices, value: str) -> str:
+def step_integers(b: Builder, c: Choices, value: str) -> str:
+    """A step of arithmetic on integers, or of rounding on the numbers that a step made."""
     if b.is_float(value):  # a mean, or a quotient
         return b.op(c.pick(("floor", "ceil", "round", "neg")), value)
     kind, dtype = c.draw({kind: weight for kind, (weight, _) in _STEPS_OF_INTEGERS.items()}), b.dtype_of(value)

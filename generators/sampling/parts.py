@@ -12,6 +12,7 @@ from generators.program.regions import REGIONS
 from generators.sampling.calls import add_calls
 from generators.sampling.changes import add_changes, add_layers
 from generators.sampling.choices import Choices
+from generators.sampling.dtypes import WRITERS, add_dtypes
 from generators.sampling.integers import add_integers
 from generators.sampling.memory import share_arguments, write_through_views
 from generators.sampling.numbers import add_numbers
@@ -25,6 +26,7 @@ _FORMS: dict[str, Callable[[Case, Choices], Case]] = {
     "integers": partial(add_integers, share=1.0),
     "shared_arguments": share_arguments,
     "odd_views": write_through_views,
+    **{form: partial(add_dtypes, share=1.0, only=form) for form in WRITERS},
 }
 """Programs that no single operation tells, by name."""
 _NUMBERS = "numbers"

@@ -19,6 +19,7 @@ from generators.sampling.calls import add_calls, add_sizes
 from generators.sampling.changes import add_changes
 from generators.sampling.choices import Choices
 from generators.sampling.dropout import show_dropouts
+from generators.sampling.dtypes import add_dtypes
 from generators.sampling.families import FAMILIES, Family
 from generators.sampling.forms import add_forms
 from generators.sampling.heads import draw_qkv, merge_heads, restore_axes
@@ -128,6 +129,7 @@ HEADS_INNER_SHARE = 0.25  # for kernels: the share of cases with q, k, v in [B, 
 AUTOCAST_SHARE = 0.03  # the share of cases under autocast, of those that stay well typed
 STATES_SHARE = 0.15  # the share of cases whose call is in another state, doubled for kernels
 INTEGERS_SHARE = 0.03  # the share of cases with integers beyond 2^31, or that wrap around
+DTYPES_SHARE = 0.03  # the share of cases with narrow integers, complex numbers, or places in other orders of memory
 STRIDED_SHARE = 0.02  # the share of cases with a read by strides, which depends on how a value lies in memory
 MEMORY_SHARE = 0.03  # the share of cases with arguments that share memory, or writes through odd views
 MASKS_SHARE = 0.3  # the share of random cases that get more dropout, and show its masks
@@ -208,6 +210,7 @@ def sample(
         case = add_regions(case, regions)
     case = show_dropouts(case, Choices(f"{seed}:{index}:masks"), MASKS_SHARE)
     case = add_integers(case, Choices(f"{seed}:{index}:integers"), INTEGERS_SHARE)
+    case = add_dtypes(case, Choices(f"{seed}:{index}:dtypes"), DTYPES_SHARE)
     case = add_read_by_strides(case, Choices(f"{seed}:{index}:strided"), STRIDED_SHARE)
     case = add_memory(case, Choices(f"{seed}:{index}:memory"), MEMORY_SHARE)
     numbers = Choices(f"{seed}:{index}:numbers")

@@ -13,8 +13,11 @@ from generators.program.case import Case, Input, Values
 from generators.program.emit import source
 from generators.program.ops import OPS
 from generators.program.type_check import check, types_of
-from generators.program.values import DTYPES, FLOATS, category, promote
+from generators.program.values import COMPLEX, DTYPES, FLOATS, INTEGERS, category, promote
+from generators.sampling.dtypes import WRITERS
+from generators.sampling.parts import WithParts
 from tests.generators.test_operations import EXAMPLES, UNIMPLEMENTED, program
+from tests.generators.test_sample import has_its_types
 
 MORE = [
     *(f"{kind}, args: [x, square_of_x]" for kind in ("add", "sub", "mul", "div", "eq", "ne", "lt", "ge")),
@@ -101,3 +104,13 @@ def test_dtypes_promote_as_in_torch(first: str) -> None:
     for second in DTYPES:
         stated = promote([(first, 1), (second, 1)])
         assert str(torch.promote_types(getattr(torch, first), getattr(torch, second))) == f"torch.{stated}"
+
+
+@pytest.mark.samples
+@pytest.mark.parametrize("part", WRITERS)
+def test_drawn_programs_have_other_dtypes_and_their_types(part: str) -> None:
+    cases = [WithParts([part]).sample(5, index) for index in range(40)]
+    assert all(map(has_its_types, cases))
+    plain = [{*types_of(case).values()} for case in cases]
+    dtypes = {one.dtype for types in plain for one in types}
+    assert {"reduced_integers": {*INTEGERS, "bool"}, "complex_numbers": {COMPLEX}}.get(part, {"int64"}) <= dtypes

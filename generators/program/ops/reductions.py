@@ -18,7 +18,7 @@ _EACH |= {"nansum", "nanmean", "count_nonzero"}
 
 def _reduce(call: Operands, kind: str) -> tuple[Size, ...]:
     """The shape without `dim`, or without `axes`; `axes: []` are all of them."""
-    axes, keepdim = call.attrs["axes"], call.attrs["keepdim"]
+    axes, keepdim = call.attrs["axes"], call.attrs.get("keepdim", False)
     require(call.attrs.get("order", 2) > 0, "the order of a norm is positive")
     if axes is None:
         reduced = {call.axis()}
@@ -112,6 +112,7 @@ def _sort_text(line: Line) -> str:
 _REDUCE = {"dim": Attribute(Kind.AXIS, -1), "axes": Attribute(Kind.AXES), "keepdim": flag()}
 _SPREAD = {**_REDUCE, "unbiased": flag(default=True)}
 _NORM = {**_REDUCE, "order": Attribute(Kind.NUMBER, 2), "form": word("method", "linalg")}
+_COUNT = {name: _REDUCE[name] for name in ("dim", "axes")}
 _ENDINGS = {"values": ".values", "item": "[0]", "indices": ".indices", "min": ".min", "max": ".max"}
 _EXTREME = {**_REDUCE, "form": word("values", "item", "indices")}
 _MIDDLE = {**_REDUCE, "form": word("values", "indices")}
@@ -139,9 +140,9 @@ OPS = [
     _row("aminmax", {**_REDUCE, "form": word("min", "max")}, cost=2),
     *(_row(kind, takes="number", dtype=lambda _: "int64", saves=False) for kind in ("argmax", "argmin")),
     *(_row(kind, dtype=_truth_dtype, saves=False) for kind in ("any", "all")),
-    _row("count_nonzero", dtype=lambda _: "int64", saves=False),
+    _row("count_nonzero", _COUNT, dtype=lambda _: "int64", saves=False),
     _row("nansum", _REDUCE | _DTYPE, dtype=_sum_dtype, cost=2),
-    _row("nanmean", _REDUCE | _DTYPE, dtype=_mean_dtype, cost=2),
+    _row("nanmean", _REDUCE | _DTYPE, takes="float", dtype=_mean_dtype, cost=2),
     _row("logsumexp", dtype=made_floating),
     _row("norm", _NORM, takes="float"),
     *(_row(kind, _SPREAD, takes="float") for kind in ("var", "std")),

@@ -37,8 +37,8 @@ from fuzz.attribution.study import Study
 from generators.errors import UserError
 from generators.program.attention_options import Contract
 from generators.program.case import Case, Input, Values
+from generators.program.ops import make_op
 from generators.program.sizes import Size
-from generators.program.type_check import make_op
 
 HERE = Path(__file__).resolve().parent
 SEEDS = HERE.parent / "corpus" / "seeds"

@@ -23,8 +23,8 @@ from fuzz.ask.worker_config import WorkerConfig
 from fuzz.ask.worker_process import WorkerProcess
 from fuzz.protocol import Verdict
 from generators.program.case import Case, Input
+from generators.program.ops import make_op
 from generators.program.sizes import Size
-from generators.program.type_check import make_op
 
 CHECK = build_check(
     Question(

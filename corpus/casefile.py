@@ -40,10 +40,10 @@ from generators.errors import CaseError
 from generators.program.case import Case, Op, TensorType, Values
 from generators.program.edits import input_like
 from generators.program.given import Given
-from generators.program.ops import OPS
+from generators.program.ops import OPS, make_op
 from generators.program.ops.spec import Kind
 from generators.program.sizes import Size
-from generators.program.type_check import check, make_op
+from generators.program.type_check import check
 from generators.records import Codec, RecordError, RecordForm, at, describe_data, read_mapping
 
 _FORMAT = 1

@@ -21,10 +21,10 @@ from benchmarks.refusals.draws import find_place
 from benchmarks.refusals.places import Place
 from generators.errors import CaseError
 from generators.program.case import Attr, Op, TensorType
-from generators.program.ops import OPS
+from generators.program.ops import OPS, make_op
 from generators.program.ops.spec import Attribute, Kind, Line, OpSpec
 from generators.program.sizes import Size
-from generators.program.type_check import attributes, infer, make_op
+from generators.program.type_check import attributes, infer
 from generators.program.values import category
 from generators.sampling.choices import Choices
 

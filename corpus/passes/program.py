@@ -14,13 +14,13 @@ from generators.program.calls import at_call
 from generators.program.case import Attr, Case, Input, LaterCall, Op, Part, Values
 from generators.program.kept_places import list_simpler
 from generators.program.numbers import set_numbers
-from generators.program.ops import OPS
+from generators.program.ops import OPS, make_op
 from generators.program.references import rename
 from generators.program.regions import REGIONS
 from generators.program.roles import HEADS, find_attentions, plain_names, trace
 from generators.program.simplicity import SIMPLER_CALLS
 from generators.program.sizes import ONE, Size
-from generators.program.type_check import attributes, make_op, types_of
+from generators.program.type_check import attributes, types_of
 from generators.program.values import COMPLEX, DISTRIBUTIONS, FLOATS, LATER, category
 
 T = TypeVar("T")

@@ -15,9 +15,9 @@ from generators.program.edits import (
     prune_if_valid,
     substitute,
 )
-from generators.program.ops import OPS, PROBABILITIES
+from generators.program.ops import OPS, PROBABILITIES, make_op
 from generators.program.regions import call_directly
-from generators.program.type_check import make_op, types_of
+from generators.program.type_check import types_of
 from generators.program.values import FLOATS, LOW_PRECISION
 from generators.program.writes import is_in_place, is_written
 

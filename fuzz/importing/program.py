@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from fuzz.protocol.recording import Recorded, RecordedTensor
 from generators.program.case import Attr, Case, Input, Op, TensorType, Values, free_name
 from generators.program.kept_places import shares_lengths
-from generators.program.ops import OPS
+from generators.program.ops import OPS, make_op
 from generators.program.sizes import Size
-from generators.program.type_check import MAX_LINES, RESERVED, attributes, infer, make_op
+from generators.program.type_check import MAX_LINES, RESERVED, attributes, infer
 from generators.program.values import COMPLEX, DTYPES, category
 
 

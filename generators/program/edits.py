@@ -10,9 +10,10 @@ from generators.program.attention_options import Contract
 from generators.program.case import Attr, Case, Input, Op, TensorType, Values, free_name
 from generators.program.contracts import check_contract, list_described_ops
 from generators.program.given import check_given, cut
+from generators.program.ops import make_op
 from generators.program.references import map_references, rename
 from generators.program.sizes import Size
-from generators.program.type_check import RESERVED, attributes, check, list_own_names, make_op, prune, types_of
+from generators.program.type_check import RESERVED, attributes, check, list_own_names, prune, types_of
 from generators.program.values import category
 
 T = TypeVar("T")

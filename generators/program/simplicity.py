@@ -5,11 +5,11 @@ from dataclasses import fields
 from generators.program.case import MODES, Case, Input, LaterCall, Number, Op
 from generators.program.given import Given
 from generators.program.numbers import FORMULAS
-from generators.program.ops import OPS
+from generators.program.ops import OPS, same_attr
 from generators.program.regions import REGIONS
 from generators.program.roles import plain_names
 from generators.program.sizes import Size
-from generators.program.type_check import attributes, same_attr
+from generators.program.type_check import attributes
 from generators.program.values import DISTRIBUTIONS, LAYOUTS
 
 _DTYPE_RANK = {"float32": 0, "bool": 1, "int64": 2}

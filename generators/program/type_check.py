@@ -17,8 +17,6 @@ from generators.program.indices import check_indices
 from generators.program.kept_places import is_added
 from generators.program.numbers import check_numbers, check_texts, keep_numbers
 from generators.program.ops import FUNCTIONS, OPS, complete_attributes
-from generators.program.ops import make_op as make_op  # noqa: PLC0414 - callers import it with the checks
-from generators.program.ops import same_attr as same_attr  # noqa: PLC0414
 from generators.program.ops.attention import FLEX_NAMES
 from generators.program.ops.network import EQUATION
 from generators.program.ops.spec import Attribute, Kind, Operands

@@ -9,9 +9,9 @@ from typing import Any, Self
 from generators.errors import CaseError
 from generators.program.attention_options import Contract
 from generators.program.case import Attr, Case, Input, Op, TensorType, Values, free_name
-from generators.program.ops import OPS
+from generators.program.ops import OPS, make_op
 from generators.program.sizes import Size
-from generators.program.type_check import check, infer, make_op, prune, types_of
+from generators.program.type_check import check, infer, prune, types_of
 from generators.program.values import category
 from generators.program.writes import is_in_place, is_written
 from generators.sampling.choices import Choices

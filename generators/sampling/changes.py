@@ -7,7 +7,8 @@ from generators.errors import require
 from generators.program.case import Case, Change, LaterCall, Op
 from generators.program.changes import KINDS, list_changeable, list_changes
 from generators.program.edits import swap
-from generators.program.type_check import make_op, prune, types_of
+from generators.program.ops import make_op
+from generators.program.type_check import prune, types_of
 from generators.sampling.builder import draw_valid
 from generators.sampling.choices import Choices
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 from generators.program import edits
 from generators.program.case import Case
 from generators.program.emit import find_rate, is_random
-from generators.program.type_check import is_valid, make_op
+from generators.program.ops import make_op
+from generators.program.type_check import is_valid
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 

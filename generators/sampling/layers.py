@@ -5,11 +5,11 @@ from dataclasses import replace
 from generators.errors import CaseError
 from generators.program.case import Attr, Case, Op, Region
 from generators.program.edits import make_name
-from generators.program.ops import OPS
+from generators.program.ops import OPS, make_op
 from generators.program.ops.spec import Attribute, Kind
 from generators.program.references import rename
 from generators.program.regions import REGIONS, list_alike, list_operands, list_results, ops_of
-from generators.program.type_check import attributes, make_op, types_of
+from generators.program.type_check import attributes, types_of
 from generators.sampling.choices import Choices
 
 _CHAINED_SHARE = 0.7  # the share of repeats that read the first's result, if it has the type of its argument

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from generators.program.case import Case, Input, Op
 from generators.program.edits import map_inputs, resize
-from generators.program.type_check import is_valid, make_op, types_of
+from generators.program.ops import make_op
+from generators.program.type_check import is_valid, types_of
 from generators.program.writes import is_written
 from generators.sampling.choices import Choices
 

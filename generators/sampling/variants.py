@@ -10,7 +10,7 @@ from typing import NamedTuple
 from generators.program import edits
 from generators.program.case import Attr, Case, Input
 from generators.program.emit import is_random
-from generators.program.type_check import make_op
+from generators.program.ops import make_op
 from generators.program.values import LOW_PRECISION, category
 from generators.sampling.choices import Choices
 from generators.sampling.dropout import add_dropout

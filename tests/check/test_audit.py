@@ -26,9 +26,10 @@ from fuzz.protocol import Verdict
 from fuzz.protocol.failures import FaultyOperation, Value
 from generators.program.case import Case, Input, Region
 from generators.program.emit import source as emitted
+from generators.program.ops import make_op
 from generators.program.regions import REGIONS
 from generators.program.sizes import Size
-from generators.program.type_check import check, make_op
+from generators.program.type_check import check
 from generators.sampling.sample import sample
 from tests.check.client import Asker
 from tests.check.in_process import is_nan_with_a_negative_scale, plain, source

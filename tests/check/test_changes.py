@@ -26,9 +26,10 @@ from generators.program.calls import at_call
 from generators.program.case import Case, Change, Input, LaterCall, Values
 from generators.program.changes import KINDS, list_changes, without_changes
 from generators.program.emit import source
+from generators.program.ops import make_op
 from generators.program.sizes import Size
 from generators.program.type_check import check as check_case
-from generators.program.type_check import make_op, prune
+from generators.program.type_check import prune
 from tests.check.test_sequences import Compiled, as_it_is, run
 
 B, D = Size.of("B"), Size.of("D")

@@ -21,9 +21,9 @@ from generators.errors import CaseError
 from generators.program.calls import at_call
 from generators.program.case import Case, Input, LaterCall, Op, Values
 from generators.program.emit import is_random, source
+from generators.program.ops import make_op
 from generators.program.sizes import Size
 from generators.program.type_check import check as check_case
-from generators.program.type_check import make_op
 from generators.sampling.calls import add_calls
 from generators.sampling.choices import Choices
 from generators.sampling.sample import draw

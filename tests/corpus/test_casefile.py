@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from corpus.casefile import dumps, loads
 from generators.program.attention_options import Contract
 from generators.program.case import Attr, Case, Input, Op, Values
+from generators.program.ops import make_op
 from generators.program.sizes import Size
-from generators.program.type_check import check, make_op
+from generators.program.type_check import check
 from generators.sampling.sample import sample
 from tests.corpus.test_mistakes import GROUPS, PLAIN
 

@@ -14,9 +14,10 @@ from generators.program.case import Case, Earlier, Input, Values
 from generators.program.edits import prune_if_valid
 from generators.program.emit import is_random, source
 from generators.program.indices import find_undefined_writes
+from generators.program.ops import make_op
 from generators.program.simplicity import sort_key
 from generators.program.sizes import Size
-from generators.program.type_check import make_op, types_of
+from generators.program.type_check import types_of
 from generators.sampling.sample import sample
 from tests.generators.plain import agrees, by_contract, close, in_float64, overwrites
 

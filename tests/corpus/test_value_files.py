@@ -32,9 +32,10 @@ from generators.program.case import Case, Input, LaterCall, Values
 from generators.program.edits import prune_if_valid, resize
 from generators.program.emit import source
 from generators.program.given import MOST_NUMBERS, VALUES_DIRECTORY, Given
+from generators.program.ops import make_op
 from generators.program.simplicity import sort_key
 from generators.program.sizes import Size
-from generators.program.type_check import check, is_valid, make_op
+from generators.program.type_check import check, is_valid
 from generators.program.value_format import FormatError
 from triage.script_runs import ScriptRuns
 

@@ -13,9 +13,10 @@ from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case, Input
 from generators.program.contracts import list_described_ops
 from generators.program.emit import is_random, source
+from generators.program.ops import make_op
 from generators.program.references import rename
 from generators.program.sizes import Size
-from generators.program.type_check import check, make_op
+from generators.program.type_check import check
 from generators.sampling.sample import sample
 from tests.generators.plain import agrees, by_contract, close, in_float64, overwrites
 

@@ -14,9 +14,10 @@ from corpus.passes.program import drop_regions
 from generators.errors import CaseError
 from generators.program.case import Attr, Case, Input, LaterCall, Op, Region, Values
 from generators.program.emit import list_unplain, source
+from generators.program.ops import make_op
 from generators.program.regions import FUNCTION, REGIONS, SHARED, call_directly
 from generators.program.sizes import Size
-from generators.program.type_check import check, is_valid, make_op, prune
+from generators.program.type_check import check, is_valid, prune
 from tests.generators.plain import close, in_float64
 from tests.generators.test_sample import run_eager
 

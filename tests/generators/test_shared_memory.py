@@ -11,8 +11,9 @@ from fuzz.check.run.program import Program, execute
 from generators.errors import CaseError
 from generators.program.case import Case, Input, LaterCall, Part, Values
 from generators.program.emit import source
+from generators.program.ops import make_op
 from generators.program.sizes import Size
-from generators.program.type_check import check, is_valid, make_op, prune
+from generators.program.type_check import check, is_valid, prune
 from generators.program.writes import find_owners
 
 TAIL = Input("tail", (Size.of("B"), Size.of("S - 2")), "float32", part=Part("cache", dim=1, start=Size.of(2)))

@@ -14,9 +14,10 @@ from fuzz.protocol import Verdict
 from fuzz.run_store import SuspicionOutcome
 from generators.program.case import Case, Input, Op
 from generators.program.emit import source
+from generators.program.ops import make_op
 from generators.program.simplicity import sort_key
 from generators.program.sizes import Size
-from generators.program.type_check import make_op, types_of
+from generators.program.type_check import types_of
 from generators.sampling.sample import sample
 
 Bug = Callable[[Case], bool]

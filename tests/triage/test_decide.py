@@ -18,7 +18,8 @@ from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Failure, FaultyOperation, FormDiffers, Raised, Value, WrongValue
 from fuzz.protocol.rewrites import OtherConstant, WrongRewrite
 from generators.program.case import Case
-from generators.program.type_check import attributes, make_op
+from generators.program.ops import make_op
+from generators.program.type_check import attributes
 from generators.records import decode, encode
 from tests.campaign.fakes import case
 from tests.fake_asker import FakeEvaluator, limit_steps

@@ -15,9 +15,9 @@ from generators.program import edits
 from generators.program.case import Attr, Case, Input, Op, Values
 from generators.program.edits import prune_if_valid
 from generators.program.kept_places import is_added
-from generators.program.ops import OPS
+from generators.program.ops import OPS, make_op
 from generators.program.ops.spec import Kind
-from generators.program.type_check import attributes, make_op, types_of
+from generators.program.type_check import attributes, types_of
 from generators.program.values import DISTRIBUTIONS, FLOATS, INDICES, LAYOUTS
 from triage.report.rules import (
     HELD,

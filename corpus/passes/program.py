@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from generators.errors import CaseError
 from generators.program import edits
 from generators.program.calls import at_call
-from generators.program.case import Attr, Case, Input, LaterCall, Op, Part, Values
+from generators.program.case import Attr, Case, Input, LaterCall, Op, SharedSlice, Values
 from generators.program.kept_places import list_simpler
 from generators.program.numbers import set_numbers
 from generators.program.ops import OPS, make_op
@@ -288,7 +288,7 @@ def round_numbers(case: Case) -> Iterator[Case]:
             yield edits.replace_inputs(case, {item: replace(item, values=replace(item.values, scale=float(plain)))})
 
 
-def _loosen_part(case: Case, item: Input, part: Part | None) -> Iterator[Case]:
+def _loosen_part(case: Case, item: Input, part: SharedSlice | None) -> Iterator[Case]:
     """The argument with memory of its own, shared from the first call on, or from the start of the other argument."""
     shared = [replace(part, copied=False), *(replace(part, start=Size.of(n)) for n in (0, 1))] if part else []
     for simpler in (None, *shared) if part else ():

@@ -65,7 +65,7 @@ _FIRST = Size.of(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SharedSlice:
     """The place of an argument in the memory of another argument: a slice along an axis, as long as its own shape says.
 
     With `copied` the first call has a copy there, so that only later calls with `shares` share memory.
@@ -95,7 +95,7 @@ class Input:
     requires_grad: bool = True  # False: training takes no gradient of it
     shard: int | None = None  # the axis that is split over ranks, by subjects that have several
     second_shard: int | None = None  # the axis that is split over the second dimension of a mesh of ranks
-    part: Part | None = None
+    part: SharedSlice | None = None
 
     @property
     def shards(self) -> tuple[int | None, int | None]:

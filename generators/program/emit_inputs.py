@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from generators.program.calls import at_call, seed_at
-from generators.program.case import Case, Input, LaterCall, Part
+from generators.program.case import Case, Input, LaterCall, SharedSlice
 from generators.program.changes import KINDS, ChangeText
 from generators.program.emit_layers import indent
 from generators.program.given import spell_given
@@ -59,7 +59,7 @@ def emit_input(case: Case, item: Input) -> str:
     return text
 
 
-def _emit_part(case: Case, item: Input, part: Part) -> str:
+def _emit_part(case: Case, item: Input, part: SharedSlice) -> str:
     """The argument as a slice of another, or as the other itself."""
     owner, size = next(other for other in case.inputs if other.name == part.of), item.shape[part.dim]
     is_whole = owner.type == item.type

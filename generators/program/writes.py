@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from generators.errors import add_place, require, require_of
-from generators.program.case import Case, Input, Op, Part, TensorType, Values
+from generators.program.case import Case, Input, Op, SharedSlice, TensorType, Values
 from generators.program.ops import KERNELS, OPS, complete_attributes
 from generators.program.ops.spec import Memory
 from generators.program.sizes import Size
@@ -79,7 +79,7 @@ def _check_reads_by_strides(case: Case, types: Mapping[str, TensorType]) -> None
             require(fits, f"op {op.name!r} reads place {last} of at most {room}", Reason.STRIDES)
 
 
-def check_part(case: Case, item: Input, part: Part) -> None:
+def check_part(case: Case, item: Input, part: SharedSlice) -> None:
     """Raises CaseError unless the argument is a slice of another argument, of the same floating dtype."""
     owner = next((other for other in case.arguments if other.name == part.of and other.part is None), None)
     require(

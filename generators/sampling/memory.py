@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from generators.errors import require
-from generators.program.case import Case, Input, LaterCall, Part, Values, free_name
+from generators.program.case import Case, Input, LaterCall, SharedSlice, Values, free_name
 from generators.program.sizes import Size
 from generators.program.writes import FILLS
 from generators.reasons import Reason
@@ -47,10 +47,10 @@ def _share(case: Case, c: Choices) -> Case:
     owners = [item for item in case.arguments if b.is_float(item.name) and item.shape and item.part is None]
     require(bool(owners), "no argument can be shared", Reason.NOTHING)
     owner = c.pick(owners)
-    part, shape = Part(owner.name), owner.shape
+    part, shape = SharedSlice(owner.name), owner.shape
     if not c.chance(_WHOLE_SHARE):
         drawn = draw_slice(b, c, owner.name)
-        part = Part(owner.name, drawn["dim"], Size.of(drawn["start"]))
+        part = SharedSlice(owner.name, drawn["dim"], Size.of(drawn["start"]))
         shape = (*shape[: part.dim], drawn["stop"] - part.start, *shape[part.dim + 1 :])
     part = replace(part, copied=c.chance(_COPIED_SHARE))
     tail = Input(free_name("tail", b.types), shape, owner.dtype, requires_grad=not case.training, part=part)

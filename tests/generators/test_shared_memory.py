@@ -9,14 +9,14 @@ from corpus.casefile import dumps, loads
 from corpus.passes.program import simplify_inputs
 from fuzz.check.run.program import Program, execute
 from generators.errors import CaseError
-from generators.program.case import Case, Input, LaterCall, Part, Values
+from generators.program.case import Case, Input, LaterCall, SharedSlice, Values
 from generators.program.emit import source
 from generators.program.ops import make_op
 from generators.program.sizes import Size
 from generators.program.type_check import check, is_valid, prune
 from generators.program.writes import find_owners
 
-TAIL = Input("tail", (Size.of("B"), Size.of("S - 2")), "float32", part=Part("cache", dim=1, start=Size.of(2)))
+TAIL = Input("tail", (Size.of("B"), Size.of("S - 2")), "float32", part=SharedSlice("cache", dim=1, start=Size.of(2)))
 CACHE = Input("cache", (Size.of("B"), Size.of("S")), "float32", Values(seed=3))
 SHARED = Case(
     dims=(("B", 2), ("S", 5)),
@@ -80,7 +80,7 @@ def test_shrinking_takes_parts_apart() -> None:
 
 
 def test_a_part_of_equal_sizes_is_the_argument_itself() -> None:
-    case = with_input(TAIL, shape=CACHE.shape, part=Part("cache"))
+    case = with_input(TAIL, shape=CACHE.shape, part=SharedSlice("cache"))
     check(case)
     program = Program(source(case))
     first, second = program.inputs()
@@ -91,10 +91,10 @@ def test_a_part_of_equal_sizes_is_the_argument_itself() -> None:
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        (with_input(TAIL, part=Part("other")), "expected another argument that is no part"),
-        (with_input(TAIL, part=Part("tail")), "expected another argument that is no part"),
-        (with_input(TAIL, part=Part("cache", dim=1, start=Size.of(3))), "no slice"),
-        (with_input(TAIL, part=Part("cache", dim=0)), "no slice"),
+        (with_input(TAIL, part=SharedSlice("other")), "expected another argument that is no part"),
+        (with_input(TAIL, part=SharedSlice("tail")), "expected another argument that is no part"),
+        (with_input(TAIL, part=SharedSlice("cache", dim=1, start=Size.of(3))), "no slice"),
+        (with_input(TAIL, part=SharedSlice("cache", dim=0)), "no slice"),
         (with_input(TAIL, values=Values(seed=1)), "no values and no layout"),
         (with_input(TAIL, dtype="float64"), "its owner's floating dtype"),
         (replace(SHARED, mode="training"), "requires_grad: false"),
@@ -108,7 +108,7 @@ def test_parts_that_make_no_sense_are_refused(case: Case, message: str) -> None:
 
 
 def test_a_write_reads_no_overlapping_argument() -> None:
-    head = replace(TAIL, name="head", part=Part("cache", dim=1))
+    head = replace(TAIL, name="head", part=SharedSlice("cache", dim=1))
     write = make_op("written", "copy_", ["tail", "head"], {})
     overlapping = replace(SHARED, inputs=(CACHE, TAIL, head), ops=(write, SHARED.ops[1]))
     with pytest.raises(CaseError, match="of which it also reads"):

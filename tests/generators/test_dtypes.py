@@ -35,6 +35,7 @@ LEFT_OUT = {
     ("baddbmm", "integers take no fraction"): "docs of torch.baddbmm: of integers, the factors are integers",
     ("addmm", "integers take no fraction"): "the same",
     ("decayed_sum", "common floating dtype"): "no operation of torch: models have recurrences of floating values",
+    ("view_dtype", "needs booleans or integers"): "float64 has no reference for the bits of a rounded value",
     ("dropout", "needs a floating-point"): "torch has dropout of integers, which gives their dtype by rounding",
 }
 """Refusals of the rules that eager does not make, by operation and words, with the reasons."""

@@ -84,6 +84,7 @@ def test_every_obstacle_is_met_and_an_ability_lifts_it() -> None:
         "flex": sample(1, 0, family="flex", mode="inference"),
         "strides": WithParts(["as_strided"]).sample(1, 0, mode="inference"),
         "regions": WithParts(["scan"]).sample(1, 0, mode="inference"),
+        "numbers": WithParts(["numbers"]).sample(1, 0, mode="inference"),
         "changes": next(case for index in range(400) if (case := sample(2, index)).setup),
     }
     drawn = [sample(7, index, mode="inference") for index in range(150)]

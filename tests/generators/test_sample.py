@@ -201,7 +201,7 @@ def test_cases_are_drawn_within_limits(limits: Limits) -> None:
 def test_within_limits_all_else_varies() -> None:
     cases = [sample(9, index, attention_only=True, limits=FLAG_GEMS) for index in range(150)]
     forms = Counter(form for case in cases for call in list_calls(case) for form in call.forms)
-    assert set(LAYOUTS) <= forms.keys()
+    assert {*LAYOUTS} - {"channels_last"} <= forms.keys()  # no attention's
     assert {"axes:bhsd", "axes:bshd", "axes:bsd"} <= forms.keys()
     assert sum(form.startswith("scores:") for form in forms) > 8
     values = {item.values.kind for case in cases for item in case.inputs}

@@ -326,7 +326,7 @@ class Running(nn.Module):
     """Attention around a call that no case can say, and that reads data."""
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        order = torch.cummax(k, dim=-2).values
+        order = torch.sinc(k)
         scale = 0.3 if bool(k.sum(-1).sum(-1).sum(-1)[0] > -1e9) else 0.5
         return functional.scaled_dot_product_attention(q, order, v, scale=scale)
 

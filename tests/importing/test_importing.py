@@ -153,7 +153,7 @@ def test_neighbours_move_all_padding_to_a_side_together(padded: Case) -> None:
 
 def test_calls_that_do_not_fit_are_counted_and_their_results_are_inputs() -> None:
     block = import_all("left_out")["Running"]
-    assert dict(block.missing) == {"cummax": 1}
+    assert dict(block.missing) == {"sinc": 1}
     assert (block.different, len(block.reads)) == ("", 1)
     assert block.reads[0] in describe_gaps(block)
     assert [op.kind for op in require_case(block).ops if op.kind == "sdpa"] == ["sdpa"]

@@ -42,7 +42,11 @@ def package(program: "ExportedProgram", _inputs: "tuple[Tensor, ...]") -> Compil
     return loaded
 
 
-_CAPABILITIES = CompilerCapabilities(state=True, random=True, strides=True)
+# Of torch/_functorch/_aot_autograd/runtime_wrappers.py, AOTSyntheticBaseWrapper.pre_compile (torch 2.15, line 1908).
+_REFUSED = (
+    r"aliased inputs that are mutated in the graph you are trying to export\.\s+This functionality is currently not"
+)
+_CAPABILITIES = CompilerCapabilities(state=True, random=True, strides=True, refusals=(_REFUSED,))
 EXPORT = Compiler("export", "pytorch", "a program of torch.export", run_program, capabilities=_CAPABILITIES)
 EXPORT_DECOMPOSED = replace(
     EXPORT, name="export_decomposed", words="the same after its decompositions", keywords={"decomposes": True}

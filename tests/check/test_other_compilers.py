@@ -29,6 +29,15 @@ _NAMES = ("executorch", "executorch_xnnpack", "iree", "tvm")
         ),
         ("iree", "error: failed to legalize operation 'torch.aten.linalg_qr': %3:2 = ...", "aten.linalg_qr"),
         ("iree", "Higher-order operation 'flat_apply' not implemented in the FxImporter", "flat_apply"),
+        (
+            "aot_inductor",
+            (
+                "Encountered aliased inputs that are mutated in the graph you are trying to export."
+                "\n        This functionality is currently not supported. If needed, please file a github issue."
+            ),
+            "",
+        ),
+        ("aot_inductor", "Encountered aliased inputs that are mutated in the graph, but at least one input", None),
         ("executorch", "Failed to execute method forward, error: 0x12; KernelCall failed at instruction 0:29", None),
         ("tvm", "Binary operators must have the same datatype for both operands.", None),
     ],

@@ -125,7 +125,11 @@ def _write_otherwise(case: Case) -> Case | None:
 
 
 def _write_copies(case: Case) -> Case:
-    return _read_copies(case, lambda op: op.args[:1] if OPS[op.kind].writes and not is_in_place(op) else ())
+    """The case that writes into copies, and returns a copy where it returned the target of a write."""
+    writes = [op for op in case.ops if OPS[op.kind].writes and not is_in_place(op)]
+    last = {op.args[0]: op.name for op in writes}
+    apart = _read_copies(case, lambda op: op.args[:1] if op in writes else ())
+    return replace(apart, returns=tuple(last.get(name, name) for name in case.returns))
 
 
 def _return_copies(case: Case) -> Case:

@@ -44,6 +44,20 @@ ops:
   - {name: out, op: mul, args: [written, x]}
 returns: [out]
 """
+RULE = """
+case_format: 1
+dims: {D: 2}
+inputs:
+  mask: {shape: [D], dtype: bool, values: {kind: random, seed: 0}}
+  x: {shape: [D], dtype: float32, values: {kind: normal, seed: 1}}
+ops:
+  - {name: neg, op: neg, args: [x]}
+  - {name: written, op: masked_scatter_, args: [x, mask, neg]}
+returns: [x]
+regions:
+  - {kind: grad_of_grad, ops: [neg]}
+  - {kind: autograd_function, ops: [neg], option: scaled+setup}
+"""
 MEASURED = WrongRewrite(
     "_sfdp_pattern_15_inference",
     {"attn_mask": ("all 1", "one 0 in 1", "one 1 in 0")},
@@ -159,6 +173,20 @@ def test_the_memory_that_a_failure_needs_is_its_cause_whatever_writes_into_it(
         deciding = dict(find_deciding(Study(FakeAsker(judge), entry, "aot_eager", wrong), cause))
         assert cause.mechanism == mechanism
         assert deciding.keys() & {"unshared", "touching"}
+
+
+def test_a_rule_that_is_lost_is_the_cause_though_its_result_is_written_into_what_is_returned() -> None:
+    lost = casefile.loads(RULE)
+
+    def judge(case: Case, subject: str) -> SubjectResult:
+        is_lost = {region.kind for region in case.regions} == {"autograd_function", "grad_of_grad"}
+        return SubjectResult(subject, Verdict.WRONG_RESULT if is_lost else Verdict.OK)
+
+    cause = attribute(Entry(lost), FakeAsker(judge), ablation(aot_eager=Verdict.WRONG_RESULT))
+    assert (cause.mechanism.kind, dict(cause.mechanism.details)) == (
+        MechanismKind.REGION,
+        {"region": ("autograd_function", "grad_of_grad")},
+    )
 
 
 def test_a_fused_call_that_fails_in_dynamos_run_alone_is_to_blame_and_not_dynamo() -> None:

@@ -269,3 +269,29 @@ def mask_first_head(graph: Any) -> None:
         for user in list(head.users):
             user.replace_input_with(head, first)
         mask.recompile()
+
+
+def _find_regions(graph: Any) -> list[Any]:
+    import torch
+
+    return list(graph.find_nodes(op="call_function", target=torch.ops.higher_order.invoke_subgraph))
+
+
+def reuse_first_body(graph: Any) -> None:
+    """All regions of a graph whose operands and results have the same forms run the body of the first of them."""
+    first: dict[str, Any] = {}
+    for node in _find_regions(graph):
+        forms = str([one.meta.get("example_value") for one in (*node.args[2:], node)])
+        node.args = (*first.setdefault(forms, node.args[:2]), *node.args[2:])
+
+
+def swap_inner_operands(graph: Any) -> None:
+    """A region that a region calls gets its first two operands of one form in the other order."""
+    for name in dict.fromkeys(node.args[0].target for node in _find_regions(graph)):
+        body = getattr(graph.owning_module, name)
+        for node in _find_regions(body.graph):
+            first, second, *_ = (*(str(value.meta.get("example_value")) for value in node.args[2:]), "", "")
+            if first == second:
+                node.args = (*node.args[:2], *node.args[3:1:-1], *node.args[4:])
+        swap_inner_operands(body.graph)
+        body.recompile()

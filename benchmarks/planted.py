@@ -47,8 +47,8 @@ RARE |= {"graph_input_stale": "inductor_reduce_overhead"}
 RARE |= dict.fromkeys(("shard_kept", "offset_forgotten", "partial_kept"), "sharded")
 RARE |= dict.fromkeys(("second_partial_kept", "moved_shard_reversed"), "sharded")
 IN_EAGER = ("copy_back_lost", "view_not_replayed")
-"""Defects of eager, in what torch.compile refuses. Dynamo alone leaves it to eager."""
-RARE |= dict.fromkeys(IN_EAGER, "dynamo")
+"""Defects of eager, in programs that torch.compile refuses."""
+RARE |= dict.fromkeys(IN_EAGER, "eager")
 """The subjects that alone show a defect, and first run after minutes, by the name of the defect."""
 PARTS = dict.fromkeys(("custom_arguments_swapped", "custom_argument_reversed"), "custom_op")
 PARTS |= {"branch_swapped": "cond", "first_step_skipped": "while_loop", "members_mismatched": "vmap"}

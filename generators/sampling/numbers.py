@@ -24,12 +24,12 @@ _NUMBERED = {
     Kind.FLAG: ("bool",),
 }
 """By kind of attribute, the types of numbers that may stand for it."""
-_WEIGHTS = {Kind.NUMBER: 6.0, Kind.BOUND: 3.0, Kind.INT: 3.0, Kind.SIZE: 3.0, Kind.FLAG: 1.0, Kind.AXIS: 0.3}
+_WEIGHTS = {Kind.NUMBER: 6.0, Kind.BOUND: 3.0, Kind.INT: 3.0, Kind.SIZE: 3.0, Kind.FLAG: 4.0, Kind.AXIS: 0.3}
 """How often a number stands for an attribute of a kind: nearly all operations have an axis."""
 _WITH_NUMBERS = tuple(
     kind
     for kind in DRAWN
-    if any(one.kind in (Kind.NUMBER, Kind.INT, Kind.SIZE, Kind.BOUND) for one in OPS[kind].attributes.values())
+    if any(one.kind in _NUMBERED and one.kind is not Kind.AXIS for one in OPS[kind].attributes.values())
 )
 _VALUES: dict[str, tuple[NumberValue, ...]] = {
     "float": (0.5, 2.0, 1.0, -1.5, 0.25, 3.0, 0.0, 1e-3, 0.3, -0.0, math.inf, -math.inf, math.nan),

@@ -5,10 +5,12 @@ from dataclasses import replace
 from functools import partial
 
 from generators.program.case import Case, Region
+from generators.program.ops import OPS
 from generators.program.regions import REGIONS, SHARED
 from generators.sampling.builder import draw_valid
 from generators.sampling.choices import Choices
 from generators.sampling.layers import repeat_region
+from generators.sampling.writes import insert_writes
 
 _COUNTS = {1: 5.0, 2: 2.0, 3: 1.0}
 _LENGTHS = {1: 3.0, 2: 3.0, 3: 2.0, 5: 2.0, 8: 2.0, 13: 1.0}
@@ -22,6 +24,9 @@ _AROUND = {
 }
 """Transforms that people apply to regions, by the kind within."""
 _AROUND_SHARE = 0.3
+_OF_WRITES = "functionalize"
+"""The kind that is about writes. The operations of 3 of 85 drawn regions had one."""
+_WRITES_SHARE = 0.8  # the share of such regions around a write
 
 
 def add_regions(case: Case, c: Choices, kinds: Collection[str] = REGIONS) -> Case:
@@ -31,7 +36,10 @@ def add_regions(case: Case, c: Choices, kinds: Collection[str] = REGIONS) -> Cas
     base = replace(case, contracts=())
     weights = {name: REGIONS[name].weight * (REGIONS[name].in_training if case.training else 1.0) for name in kinds}
     for _ in range(c.draw(_COUNTS)):
-        base = draw_valid(base, partial(_add_region, c=c, kind=c.draw(weights)), _TRIES if base.ops else 0)
+        kind = c.draw(weights)
+        if kind == _OF_WRITES:
+            base = insert_writes(base, c)
+        base = draw_valid(base, partial(_add_region, c=c, kind=kind), _TRIES if base.ops else 0)
     return base if base.regions else case
 
 
@@ -39,6 +47,9 @@ def _add_region(case: Case, c: Choices, kind: str) -> Case:
     around = c.pick(case.regions).ops if case.regions and c.chance(_NESTED_SHARE) else ()
     within = around or [op.name for op in case.ops]
     start, length = c.below(len(within)), c.draw(_LENGTHS)
+    writes = {op.name for op in case.ops if OPS[op.kind].writes and op.name in within} if kind == _OF_WRITES else set()
+    if writes and c.chance(_WRITES_SHARE):
+        start = max(0, within.index(c.pick(sorted(writes))) - c.below(length))
     names = [str(item.shape[0]) for item in case.inputs if item.shape and item.shape[0].is_name]
     over = c.pick(names) if names and REGIONS[kind].loops else ""
     region = Region(kind, tuple(within[start : start + length]), over, c.pick(REGIONS[kind].options))

@@ -24,6 +24,8 @@ _AROUND = {
 }
 """Transforms that people apply to regions, by the kind within."""
 _AROUND_SHARE = 0.3
+_OPTIONS = {"closure": 0.3, "layer_in_layer": 0.3}
+"""How often options are drawn, others once. torch 2.13.0 and 2.15.0 have a known bug of these two."""
 _OF_WRITES = "functionalize"
 """The kind that is about writes. The operations of 3 of 85 drawn regions had one."""
 _WRITES_SHARE = 0.8  # the share of such regions around a write
@@ -52,10 +54,14 @@ def _add_region(case: Case, c: Choices, kind: str) -> Case:
         start = max(0, within.index(c.pick(sorted(writes))) - c.below(length))
     names = [str(item.shape[0]) for item in case.inputs if item.shape and item.shape[0].is_name]
     over = c.pick(names) if names and REGIONS[kind].loops else ""
-    region = Region(kind, tuple(within[start : start + length]), over, c.pick(REGIONS[kind].options))
+    region = Region(kind, tuple(within[start : start + length]), over, _draw_option(kind, c))
     outer = [_wrap(region, c, names)] if not around and kind in _AROUND and c.chance(_AROUND_SHARE) else []
     drawn = replace(case, regions=(*case.regions, *outer, region))
     return repeat_region(drawn, region, c) if region.option in SHARED else drawn
+
+
+def _draw_option(kind: str, c: Choices) -> str:
+    return c.draw({option: _OPTIONS.get(option, 1.0) for option in REGIONS[kind].options})
 
 
 def _wrap(region: Region, c: Choices, names: Sequence[str]) -> Region:

@@ -54,7 +54,7 @@ inputs: {x: SQUARE}
 ops: [{name: first, op: exp, args: [x]}, {name: out, op: tanh, args: [first]}]
 regions: [{kind: compile_region, ops: [first]}, {kind: compile_region, ops: [out], option: layer}]
 """,
-    "inner_operands_swapped": """
+    "inner_region_skipped": """
 inputs: {x: SQUARE, y: SQUARE}
 ops: [{name: first, op: exp, args: [x]}, {name: out, op: sub, args: [first, y]}]
 regions: [{kind: compile_region, ops: [first, out]}, {kind: compile_region, ops: [out], option: layer}]

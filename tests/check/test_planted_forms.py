@@ -7,6 +7,7 @@ from corpus.casefile import loads
 from fuzz.ask.evaluator import open_evaluator
 from fuzz.ask.question import Question
 from fuzz.ask.worker_config import WorkerConfig
+from fuzz.protocol.failures import Raised
 from generators.program.case import Case
 
 pytestmark = [pytest.mark.worker, pytest.mark.compiles]
@@ -92,3 +93,4 @@ def test_a_defect_is_seen_in_its_case_alone(number: int) -> None:
             subject = "eager" if case.regions[:1] and case.regions[0].kind == "functionalize" else "passes"
             result = evaluator.ask(Question(case, (subject,))).only
             assert result.verdict.is_finding == (name in names), (name, result.failure)
+            assert not isinstance(result.failure, Raised)

@@ -13,7 +13,15 @@ from corpus.causes import Details, MechanismKind, Part, Stage
 from corpus.entry import load
 from corpus.ledger import Bug, Ledger
 from corpus.ledger import load as read_ledger
-from fuzz.attribution.edits import CALLED_DIRECTLY, DROPOUT, OF_OPERANDS, UNCHANGED, WRITTEN_APART, edit
+from fuzz.attribution.edits import (
+    CALLED_DIRECTLY,
+    DROPOUT,
+    FUNCTIONS_APART,
+    OF_OPERANDS,
+    UNCHANGED,
+    WRITTEN_APART,
+    edit,
+)
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, subject_of
 from fuzz.bug_identity import Symptom, compare_outcome, measured_rewrite
@@ -203,6 +211,8 @@ def list_conditions(study: Study) -> Iterator[Trial]:
     kinds = list(dict.fromkeys(op.kind for op in case.ops))
     if _LAYERS & {*kinds}:
         yield Trial("fast_path_off")
+    if edit(Trial(FUNCTIONS_APART), case) is not None:
+        yield Trial(FUNCTIONS_APART)
     yield from (Trial(CALLED_DIRECTLY, kind) for kind in list_indirect(case))
     yield from (Trial(UNCHANGED, kind) for kind in dict.fromkeys(one.kind for one in list_changes(case)))
     if is_written(case):

@@ -1,17 +1,25 @@
 """Mistakes planted in torch that programs of one form alone show: each is seen in its case, and in no other."""
 
+from pathlib import Path
+
 import pytest
 
 from benchmarks.attribution import planted
 from corpus.casefile import loads
+from corpus.entry import Entry, Expectation, load
+from corpus.ledger import LEDGER
 from fuzz.ask.evaluator import open_evaluator
-from fuzz.ask.question import Question
+from fuzz.ask.question import AnswerCache, Question
 from fuzz.ask.worker_config import WorkerConfig
+from fuzz.attribution.decide import find_decided_bug, load_ledger
+from fuzz.attribution.study import Study
+from fuzz.protocol import Verdict
 from fuzz.protocol.failures import Raised
 from generators.program.case import Case
 
 pytestmark = [pytest.mark.worker, pytest.mark.compiles]
 
+KNOWN = Path(__file__).parents[2] / "corpus" / "known"
 _SQUARE = "{shape: [S, S], dtype: float32, values: {seed: 0}}"
 CASES = {
     "number_cut": """
@@ -94,3 +102,23 @@ def test_a_defect_is_seen_in_its_case_alone(number: int) -> None:
             result = evaluator.ask(Question(case, (subject,))).only
             assert result.verdict.is_finding == (name in names), (name, result.failure)
             assert not isinstance(result.failure, Raised)
+
+
+@pytest.mark.parametrize(
+    ("plant", "case", "known"),
+    [
+        ("first_body_reused", make_case("first_body_reused"), None),
+        ("inner_region_skipped", make_case("inner_region_skipped"), None),
+        ("", load(KNOWN / "compile-region-in-another.case.yaml").case, "compile-region-of-another-layer"),
+        ("", load(KNOWN / "compile-region-of-closures.case.yaml").case, "compile-region-of-another-layer"),
+    ],
+)
+def test_only_regions_that_share_a_function_show_the_known_bug_of_these(
+    plant: str, case: Case, known: str | None
+) -> None:
+    with planted(plant), open_evaluator(WorkerConfig(timeout=120), repeat=1) as evaluator:
+        result = evaluator.ask(Question(case, ("passes",))).only
+        assert result.verdict is Verdict.WRONG_RESULT
+        entry = Entry(case, expect=Expectation("known", subject="passes"))
+        bug = find_decided_bug(Study(AnswerCache(evaluator), entry, "passes", result), load_ledger(LEDGER))
+        assert (bug and bug.id) == known

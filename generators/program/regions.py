@@ -365,6 +365,16 @@ def call_directly(case: Case, kind: str) -> Case:
     return replace(case, ops=tuple(ops), regions=tuple(region for region in case.regions if region.kind != kind))
 
 
+def separate_functions(case: Case) -> Case:
+    """The case in which no regions share a function: each has one of its own, or where torch takes none, none."""
+    kept = list[Region]()
+    for region in case.regions:
+        refused = any(region.kind in REGIONS[other.kind].refuses for other in list_around(case.regions, region))
+        if region.option not in SHARED or not refused:
+            kept.append(replace(region, option="") if region.option in SHARED else region)
+    return replace(case, regions=tuple(kept))
+
+
 def only_region(case: Case, kind: str) -> Case:
     """The simplest program with a region of a kind, in the mode of the case: a sine of two elements."""
     option = next((region.option for region in case.regions if region.kind == kind), REGIONS[kind].options[0])

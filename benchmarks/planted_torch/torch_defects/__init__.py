@@ -21,8 +21,10 @@ __all__ = (
 
 _AUTOCAST = ("torch.amp.autocast_mode", "_enter_autocast")
 _LOWERINGS = ("torch._inductor.lowering", "lowerings")
+_REGIONS = ("torch._higher_order_ops.passes.inline_invoke_subgraph", "inline_single_use_invoke_subgraph")
 _RULE = ("torch._functorch.autograd_function", "AutogradFunctionApply.__call__")
 _SIZES = ("torch._dynamo.guards", "convert_to_concrete_values")
+_TRANSFORMS = "torch._functorch.eager_transforms"
 _WRAPPER = ("torch._functorch._aot_autograd.runtime_wrappers", "RuntimeWrapper.post_compile")
 _PLACEMENTS = "torch.distributed.tensor.placement_types"
 _POST_GRAD, _PRE_GRAD = (("torch._inductor.compile_fx", f"_recursive_{when}_grad_passes") for when in ("post", "pre"))
@@ -40,6 +42,8 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     "graph_reused": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.reuse_numbers)),
     "branch_swapped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.take_other_branch)),
     "first_step_skipped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.skip_first_step)),
+    "first_body_reused": (*_REGIONS, functools.partial(graphs.edit_graph, edit=graphs.reuse_first_body)),
+    "inner_region_skipped": (*_REGIONS, functools.partial(graphs.edit_graph, edit=graphs.skip_inner_regions)),
     "custom_arguments_swapped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.swap_arguments)),
     "custom_argument_reversed": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.reverse_axes)),
     "members_mismatched": (*_PRE_GRAD, functools.partial(graphs.edit_graph, edit=graphs.mismatch_members)),
@@ -107,6 +111,8 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     "moved_shard_reversed": (_PLACEMENTS, "Shard._to_new_shard_dim", sharding.reverse_moved_shard),
     "clip_forgotten": (*_RULE, rules.forget_clips),
     "slots_swapped": (*_RULE, rules.swap_slots),
+    "copy_back_lost": (_TRANSFORMS, "_propagate_functional_input_mutation", lambda _: lambda _given, _written: None),
+    "view_not_replayed": (_TRANSFORMS, "_maybe_unwrap_functional_tensor", rules.replay_no_views),
     "autocast_kept": (*_AUTOCAST, casts.keep_autocast),
     "inner_dtype_ignored": (*_AUTOCAST, casts.ignore_inner_dtype),
     "buffer_stale": ("torch._inductor.codegen.cpp", "CppKernelProxy.codegen_nodes", codegen.read_stale),

@@ -269,3 +269,36 @@ def mask_first_head(graph: Any) -> None:
         for user in list(head.users):
             user.replace_input_with(head, first)
         mask.recompile()
+
+
+def _find_regions(graph: Any) -> list[Any]:
+    import torch
+
+    return list(graph.find_nodes(op="call_function", target=torch.ops.higher_order.invoke_subgraph))
+
+
+def _describe_form(node: Any) -> str:
+    value = node.meta.get("example_value")
+    values = value if isinstance(value, tuple) else (value,)
+    return str([(one.shape, one.dtype) if hasattr(one, "shape") else one for one in values])
+
+
+def reuse_first_body(graph: Any) -> None:
+    """All regions of a graph whose operands and results have the same forms run the body of the first of them."""
+    first: dict[str, Any] = {}
+    for node in _find_regions(graph):
+        forms = str([*map(_describe_form, (*node.args[2:], node))])
+        node.args = (*first.setdefault(forms, node.args[:2]), *node.args[2:])
+
+
+def skip_inner_regions(graph: Any) -> None:
+    """A region that a region calls gives its first operand of the form of its result."""
+    for name in dict.fromkeys(node.args[0].target for node in _find_regions(graph)):
+        body = getattr(graph.owning_module, name)
+        for node in _find_regions(body.graph):
+            for result in list(node.users):
+                alike = [one for one in node.args[2:] if _describe_form(one) == _describe_form(result)]
+                if alike:
+                    result.replace_all_uses_with(alike[0])
+        skip_inner_regions(body.graph)
+        body.recompile()

@@ -20,6 +20,7 @@ from generators.program.regions import (
     list_written_operands,
 )
 from generators.program.values import category
+from generators.program.writes import find_owners
 
 _REVERSE = ", reverse=True"
 
@@ -89,8 +90,7 @@ def emit_region(
     returned = ".contiguous()" if region.kind == "cond" and _has_transform(case, region) else "[0]" * row.loops
     found = [value + returned for value in function.rows]
     if region.carries:
-        kept = [f"fresh_copy({value})" for value in function.carried]
-        body += [*lines, f"return ({_pack(kept)}), ({_pack(found)})"]
+        body += [*lines, f"return ({_pack([*_hand_on(case, region, function)])}), ({_pack(found)})"]
     else:
         body += [*lines, *([f"return {', '.join(found)}"] if results else [])]
     if row.is_custom:
@@ -104,6 +104,15 @@ def emit_region(
     if region.carries:
         return "", [*head, _spell_steps("loop_rows" if is_plain else "scan", region, function)]
     return "", [*head, *(_spell_plain(function, row.loops) if is_plain else _spell(region, function))]
+
+
+def _hand_on(case: Case, region: Region, function: _Function) -> Iterator[str]:
+    """What a step hands on: a copy of a value in memory that is not of this step, or that it returns twice."""
+    owners = find_owners(case)
+    returned = [owners[value] for value in (*function.carried, *function.rows)]
+    for value in function.carried:
+        is_own = owners[value] in region.ops and returned.count(owners[value]) == 1
+        yield f"{value}.contiguous()" if is_own else f"fresh_copy({value})"
 
 
 def _spell_steps(loop: str, region: Region, function: _Function) -> str:

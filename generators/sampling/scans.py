@@ -19,7 +19,7 @@ _STARTS = {"input": 5.0, "parameter": 2.0, "zeros": 2.0, "first_row": 1.0}
 _MIXES = {"linear": 4.0, "decay": 2.0, "gate": 3.0, "vector": 2.0, "kept": 1.0}
 _TERMS = {"row": 5.0, "linear": 2.0, "gated": 2.0, "none": 1.0}
 _ACTIVATIONS = {"none": 4.0, "tanh": 3.0, "sigmoid": 2.0, "sin": 1.0}
-_OUTPUTS = {"new": 4.0, "scaled": 2.0, "before": 2.0, "linear": 2.0, "sum": 1.0}
+_OUTPUTS = {"new": 3.0, "copy": 2.0, "scaled": 2.0, "before": 2.0, "linear": 2.0, "sum": 1.0}
 _SCALE = 0.3  # of weights: values stay near 1 over many steps
 
 
@@ -99,7 +99,7 @@ class _Loop:
                 return b.input("start", shape, dtype=dtype, parameter=form == "parameter")
 
     def _step(self, state: str) -> str:
-        """The next value of a state, as rows, or as a state if the step reads no row."""
+        """The next value of a state, as a row or as a state."""
         b, c, row = self.b, self.c, self.c.pick(self.rows)
         match c.draw(_MIXES):
             case "linear":
@@ -123,12 +123,14 @@ class _Loop:
                 mixed = b.op("add", mixed, b.op("mul", row, self.vector, to="term"), to="sum")
             case _:
                 pass
+        if c.chance(0.4):
+            mixed = self._take_row(mixed)
         activation = c.draw(_ACTIVATIONS)
         return b.op("clone" if activation == "none" else activation, mixed, to="new")
 
     def _take_row(self, value: str) -> str:
         whole = self.b.rank(value) == len(self.shape)
-        return self.b.op("select", value, to="last", dim=0, index=0) if whole else self.b.op("clone", value, to="last")
+        return self.b.op("select", value, to="last", dim=0, index=0) if whole else value
 
     def _output(self, value: str) -> str:
         """A value of which each step gives a row."""
@@ -143,5 +145,7 @@ class _Loop:
                 return b.op("matmul", wide, self.weight, to="out")
             case "sum":
                 return b.op("sum", wide, to="out", dim=-1)
+            case "copy":
+                return b.op("clone", wide, to="out")
             case _:
                 return wide

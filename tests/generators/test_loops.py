@@ -12,6 +12,7 @@ from generators.errors import CaseError
 from generators.program.case import Carry, Case, Input, Region, Values
 from generators.program.edits import skip_op
 from generators.program.emit import list_unplain, source
+from generators.program.features import features
 from generators.program.ops import make_op
 from generators.program.regions import call_directly
 from generators.program.sizes import Size
@@ -101,6 +102,7 @@ def test_files_pruning_and_shrinking_know_what_steps_hand_on() -> None:
     assert kept.carries == LOOP.carries[:1] and "old" not in kept.ops
     # An operation that is left out hands on its argument.
     assert skip_op(CASE, CASE.ops[4]).regions[0].carries[0] == Carry("h", "kept")
+    assert "region:scan:carries" in features(CASE)
     simpler = [one.regions[0] for one in drop_regions(CASE) if one.regions]
     assert replace(LOOP, reverse=False) in simpler and replace(LOOP, carries=LOOP.carries[1:]) in simpler
 

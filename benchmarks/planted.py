@@ -52,6 +52,7 @@ RARE |= dict.fromkeys(IN_EAGER, "eager")
 """The subjects that alone show a defect, and first run after minutes, by the name of the defect."""
 PARTS = dict.fromkeys(("custom_arguments_swapped", "custom_argument_reversed"), "custom_op")
 PARTS |= {"branch_swapped": "cond", "first_step_skipped": "while_loop", "members_mismatched": "vmap"}
+PARTS |= dict.fromkeys(("carry_repeated", "captured_gradient_cut"), "carries")
 PARTS |= {"tangents_are_primals": "jvp", "parameter_stale": "replaced", "hook_unguarded": "forward_hook"}
 PARTS |= dict.fromkeys(("clip_forgotten", "slots_swapped"), "autograd_function")
 PARTS |= {"self_included": "scatter_reduce", "products_narrowed": "integers"}

@@ -111,7 +111,8 @@ def _describe(alike: list[Tried], cause: RootCause) -> str:
         return f"With {label} it passes; with `{name}` on again it fails."
     changes = dict[str, list[str]]()
     for one in alike:
-        changes.setdefault(one.row.label, []).append(DETAIL_LABELS.get(one.argument, one.argument))
+        # Without an argument, all steps that the experiment may name are off.
+        changes.setdefault(one.row.label, []).append(DETAIL_LABELS.get(one.argument, one.argument) or "of every name")
     words = " or ".join(label.format(" or ".join(arguments)) for label, arguments in changes.items())
     return f"It {_WORDS.get(first.outcome, 'gives no verdict')} with {words}."
 

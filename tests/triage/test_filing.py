@@ -247,7 +247,7 @@ def test_the_number_of_a_call_is_varied_in_place_of_the_attribute_that_it_stands
     def fails(other: Case) -> bool:
         return all(float(value) < 1 for call in other.calls for _, value in call.numbers)
 
-    assert rules(numbers, fails) == ["n in call 2 != 1.0 or 2.0 or 1.25"]
+    assert rules(numbers, fails) == ["n in the second call != 1.0 or 2.0 or 1.25"]
 
 
 def test_size_1_and_sizes_without_a_rule_say_nothing(case: Case) -> None:

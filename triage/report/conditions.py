@@ -11,6 +11,7 @@ from typing import Any
 from fuzz.bug_identity import attention_patterns, compare_outcome
 from fuzz.experiments import Outcome
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.render import name_ordinal
 from generators.errors import CaseError
 from generators.program import edits
 from generators.program.case import Attr, Case, Input, NumberValue, Op, Values
@@ -286,7 +287,10 @@ def _list_numbers(case: Case) -> Iterator[_Property]:
         for at, call in enumerate(case.calls):
             for value in (value for one, value in call.numbers if one == name):
                 yield _Property(
-                    f"{name} in call {at + 2}", value, list_values(value), partial(change, partial(set_later, at, name))
+                    f"{name} in the {name_ordinal(at + 2)} call",
+                    value,
+                    list_values(value),
+                    partial(change, partial(set_later, at, name)),
                 )
 
 

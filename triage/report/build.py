@@ -323,8 +323,8 @@ def _investigate(
     if seconds and not (is_lost and not is_kernel):
         left = max(seconds - (time.monotonic() - began), seconds * _LEAST_SHARE)
         cause, conditions, is_cut = _explain(entry, ablation, asker, cause, left)
-    if known and cause.key in known.also and known.project is not find_project(cause.who):
-        cause = replace(cause, who=known.cause.who)  # as a person decided
+    if known and (decided := replace(cause, who=known.cause.who)).key in known.causes:
+        cause = decided  # as a person decided
     sys.stderr.write("waiting for the last scripts\n")
     run = running.result() if running is not None else None
     if run is not None and run.returncode == CANT_RUN and not is_kernel:

@@ -10,10 +10,8 @@ from fuzz.protocol.recording import Recorded, RecordedCall, RecordedTensor
 _MOST = 8
 """As many numbers as a case may have (generators/program/numbers.py)."""
 
-Number = int | float
 
-
-def list_numbers(forward: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Number]:
+def list_numbers(forward: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, int | float]:
     """The integers and floats among the arguments, by the names of the parameters of `forward`. A flag decides which
     operations run, so it is none of them."""
     with suppress(TypeError, ValueError):
@@ -23,13 +21,13 @@ def list_numbers(forward: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> d
     return {}
 
 
-def change_number(value: Number) -> Number:
+def change_number(value: int | float) -> int | float:
     """Another number of its type. What Python computes of both tells its formulas apart."""
     return 1.5 * value + 0.25 if isinstance(value, float) else value + 1
 
 
 def set_number(
-    forward: Any, args: Sequence[Any], kwargs: dict[str, Any], name: str, value: Number
+    forward: Any, args: Sequence[Any], kwargs: dict[str, Any], name: str, value: float
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments with another value of a number."""
     bound = inspect.signature(forward).bind(*args, **kwargs)

@@ -189,7 +189,6 @@ class Reason(Enum):
         "complex operands of map, vmap, scan, checkpoint and jvp",
     )
     ARGUMENTLESS = Why(_OURS, "a module without arguments", "the first argument tells the device")
-    OPTIMIZERS = Why(_OURS, "two optimizers")
     EARLIER = Why(_OURS, "earlier cases of earlier cases", "a list of earlier cases tells them all")
     VARIES = Why(_OURS, "other sizes of what a parameter shares", "parameters keep their sizes")
     REGION_BESIDE = Why(

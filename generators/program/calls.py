@@ -80,7 +80,7 @@ def check_calls(case: Case) -> None:
         return
     arguments = {item.name for item in case.arguments}
     variable = list_variable(case)
-    steps = {call.step for call in case.calls if call.step}
+    steps = any(call.step for call in case.calls)
     with add_place("calls"):
         require(len(case.calls) < _MOST, f"{len(case.calls) + 1} calls; at most {_MOST}", Reason.SIZE)
         require(not case.contracts, "a case with later calls has no contracts", Reason.CONTRACTED)
@@ -90,7 +90,6 @@ def check_calls(case: Case) -> None:
             Reason.GRAPH_KEPT,
         )
         require(not steps or _has_parameters(case), "a step without parameters", Reason.NO_PARAMETERS)
-        require(len(steps) < 2, "two optimizers", Reason.OPTIMIZERS)
         for name in sorted({name for call in case.calls for name, _ in call.sizes}):
             require(name in variable, f"{name} is no dimension that can vary between calls", Reason.VARIES)
         for call in case.calls:

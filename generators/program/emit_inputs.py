@@ -71,15 +71,16 @@ def emit_calls(case: Case) -> str:
     """The text of `calls(module)`: it yields the inputs of each call, and changes the module between calls."""
     if not (case.calls or case.setup or case.mode == "inference_mode"):
         return ""
-    step = next((call.step for call in case.calls if call.step), "")
-    lines = [f"optimizer = {_OPTIMIZERS[step]}"] if step else []
+    steps = dict.fromkeys(call.step for call in case.calls if call.step)
+    optimizers = dict(zip(steps, ("optimizer", "optimizer2"), strict=False))
+    lines = [f"{name} = {_OPTIMIZERS[step]}" for step, name in optimizers.items()]
     keeps_first = any(call.values == "same" for call in case.calls)
     changes, training = ChangeText(case), case.training
     for place, call in enumerate(
         [LaterCall(values="same" if keeps_first else "equal", changes=case.setup), *case.calls]
     ):
         if call.step:
-            lines += ["optimizer.step()", "optimizer.zero_grad()"]
+            lines += [f"{optimizers[call.step]}.{method}()" for method in ("step", "zero_grad")]
         wanted = {"training": True, "inference": False}.get(call.under, case.training)
         if wanted != training:
             lines.append(f"module.{'train' if wanted else 'eval'}()")

@@ -45,7 +45,7 @@ _OWN_NAMES = (
     "causal_mask",
     "read_values",
 )
-_OF_CALLS = ("calls", "first", "given", "module", "optimizer", "checkpoint", "compute")
+_OF_CALLS = ("calls", "first", "given", "module", "optimizer", "optimizer2", "checkpoint", "compute")
 _OF_CLASS = ("loss", "without_gradient", "shards")
 RESERVED = frozenset({*_OWN_NAMES, *_OF_CLASS, *FLEX_NAMES, *FUNCTIONS, *keyword.kwlist})
 

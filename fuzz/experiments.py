@@ -286,6 +286,7 @@ _ROWS = (
     Experiment("shorter", Edit(), "the program cut after `{}`"),
     Experiment("only_region", Edit(), "nothing but a sine in {}", mechanism="region"),
     Experiment("unchanged", Edit(), "the module left as it is, without {}", mechanism="changed"),
+    Experiment("cast_over_backward", Edit(), "autocast over the backward pass too", mechanism="forward_cast"),
     Experiment("written_apart", Edit(), "each write made into a contiguous copy"),
     Experiment("noted", Noted(), "`{}` as the last operation that began"),
     # Changes that are tried before a subject is blamed.

@@ -139,6 +139,7 @@ EDITS: dict[str, Callable[[Case, str], Case | None]] = {
     "default": lambda case, name: replace(case, settings=tuple(one for one in case.settings if one[0] != name)),
     CALLED_DIRECTLY: call_directly,
     UNCHANGED: without_changes,
+    "cast_over_backward": lambda case, _: replace(case, around_backward=True) if case.is_cast_forward else None,
     WRITTEN_APART: lambda case, _: _write_copies(case),
     "dropped": _drop,
     OTHER_WRITE: lambda case, _: _write_otherwise(case),

@@ -175,6 +175,11 @@ class Reason(Enum):
         "documentation of checkpoint: the recomputed forward has to be the same",
         "writes into results of the case",
     )
+    CAST_KEPT = Why(
+        _OPEN,
+        "a write into a weight whose cast autocast caches, a step or a change between calls that share casts",
+        "eager reads the cast of the weight as it was (`cached_cast` of aten/src/ATen/autocast_mode.cpp)",
+    )
 
     SIZE = Why(_OURS, "2^26 elements, 8 axes, 2000 lines, 8 calls; for draws 2^16 elements", "512 MiB in the reference")
     CONTRACTED = Why(

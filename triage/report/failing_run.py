@@ -63,7 +63,7 @@ class FailingRun:
     @property
     def is_sequence(self) -> bool:
         """Whether the program has `calls`. Its compiler decides at each call which sizes and numbers are symbolic."""
-        return bool(self.case.calls or self.case.setup or self.case.mode == "inference_mode")
+        return self.case.is_sequence
 
     @property
     def compiles_backward(self) -> bool:

@@ -110,15 +110,15 @@ class ValueRun:
         elif "double" in flags:
             given = f"{self.spell_inputs('exact', inputs)} if double else {given}"
         lines = [f"given = {given}"] * (given != "given")
-        trains = case.training or any(call.under == "training" for call in case.calls)
+        trains = case.may_train
         if trains:
             trained = [n for n, item in enumerate(case.arguments) if item.requires_grad and item.dtype in FLOATS]
             wanted = "torch.is_grad_enabled()" * bool(case.calls)
             lines += [f"given[{place}].requires_grad_({wanted})" for place in trained]
-        lines += [
-            f"out = {'gather(call(*given))' if sharded else 'call(*given)'}",
-            *(self._list_backward() if trains else ()),
-        ]
+        backward = self._list_backward() if trains else []
+        if case.is_cast_forward:
+            backward = ['with torch.autocast("cpu", enabled=False):', *indent(backward)]
+        lines += [f"out = {'gather(call(*given))' if sharded else 'call(*given)'}", *backward]
         if self.bug.is_sequence:
             lines = ["for given in calls(module):", *indent(lines)]
         lines = ["torch.manual_seed(0)"] * is_random(case) + lines + [f"return {self.value}"] * bool(self.value)

@@ -55,8 +55,7 @@ class ValueRun:
 
     @property
     def is_sequence(self) -> bool:
-        case = self.bug.case
-        return bool(case.calls or case.setup or case.mode == "inference_mode")
+        return self.bug.case.is_sequence
 
     @property
     def is_exact(self) -> bool:

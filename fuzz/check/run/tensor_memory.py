@@ -42,7 +42,7 @@ class MemoryMap:
             key = _memory_key(value)
             if key not in self._memory:
                 storage = value.untyped_storage()
-                whole = value.as_strided((storage.nbytes() // value.element_size(),), (1,), 0)
+                whole = value.detach().as_strided((storage.nbytes() // value.element_size(),), (1,), 0)
                 self._memory[key] = self._change(whole)
             made = self._memory[key].new_empty(0)
             made.set_(self._memory[key].untyped_storage(), value.storage_offset(), value.shape, value.stride())

@@ -18,6 +18,7 @@ _TRIES = 8
 _COPIED_SHARE = 0.25  # the share of shared arguments that are apart in the first call
 _APART_SHARE = 0.15  # the share of the others that are apart in a later call
 _OF_MODULE_SHARE = 0.4  # the share of shared arguments that are parts of a parameter or a buffer, where there are any
+_VIEWED_SHARE = 0.25  # the share of results that are views: view-of-shared-arguments hides other faults of these
 _WHOLE_SHARE = 0.2  # the share of shared arguments that are one tensor, passed twice
 
 
@@ -64,7 +65,7 @@ def _share(case: Case, c: Choices) -> Case:
         target = draw_view(b, c, target)
     if not is_read:
         draw_write(b, c, target, b.list_floats())
-    read = draw_view(b, c, seen) if c.chance(0.6) else b.op("neg", seen, to="read")
+    read = draw_view(b, c, seen) if c.chance(_VIEWED_SHARE) else b.op("neg", seen, to="read")
     returns = [*case.returns, read, *([b.op("neg", owner.name, to="whole")] if c.chance(0.4) else [])]
     is_apart = not part.copied and c.chance(_APART_SHARE)
     later = (LaterCall(shares=part.copied, apart=is_apart),) if part.copied or is_apart else ()

@@ -15,6 +15,8 @@ from generators.program.ops import make_op
 from generators.program.sizes import Size
 from generators.program.type_check import check, is_valid, prune
 from generators.program.writes import find_owners
+from generators.sampling.choices import Choices
+from generators.sampling.neighbours import compare, list_near
 from generators.sampling.parts import WithParts
 
 TAIL = Input("tail", (Size.of("B"), Size.of("S - 2")), "float32", part=SharedSlice("cache", dim=1, start=Size.of(2)))
@@ -188,3 +190,13 @@ def test_drawn_arguments_are_parts_of_all_kinds_of_inputs() -> None:
         seen |= {"buffer" if owner.is_buffer else "parameter" if owner.parameter else "argument" for owner in owners}
         seen |= {"apart" for call in case.calls if call.apart}
     assert seen == {"buffer", "parameter", "argument", "apart"}
+
+
+def test_neighbours_move_parts_and_take_them_apart() -> None:
+    near = [other for index in range(30) for other in list_near(SHARED, Choices(f"near:{index}"), 8)]
+    parts = [(item.part, other.calls) for other in near for item in other.inputs if item.name == "tail" and item.part]
+    assert any(part.start == Size.of(1) and not calls for part, calls in parts)
+    assert any(part.copied and calls == (LaterCall(shares=True),) for part, calls in parts)
+    assert any(not part.copied and calls == (LaterCall(apart=True),) for part, calls in parts)
+    moved = next(other for other in near if other.inputs[1].part not in (None, TAIL.part) and not other.calls)
+    assert compare(SHARED, moved) == ["tail elsewhere in the memory of cache"]

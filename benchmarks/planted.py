@@ -53,6 +53,7 @@ PARTS |= {"tangents_are_primals": "jvp", "parameter_stale": "replaced", "hook_un
 PARTS |= dict.fromkeys(("clip_forgotten", "slots_swapped"), "autograd_function")
 PARTS |= {"self_included": "scatter_reduce", "products_narrowed": "integers"}
 PARTS |= dict.fromkeys(("number_cut", "flag_unguarded"), "numbers")
+PARTS |= dict.fromkeys(("overlap_missed", "module_overlap_missed"), "shared_arguments")
 PARTS |= dict.fromkeys(("autocast_kept", "inner_dtype_ignored"), "autocast")
 """The part of programs that a defect is about: campaigns of the engineers of that part draw it alone."""
 

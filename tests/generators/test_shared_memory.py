@@ -5,9 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from benchmarks.planted_torch.torch_defects import FUNCTIONS
 from corpus.casefile import dumps, loads
 from corpus.passes.program import simplify_inputs
 from fuzz.check.run.program import Program, execute
+from fuzz.check.run.subject_builder import find
+from fuzz.check.torch_api.torch_internals import wrap
 from generators.errors import CaseError
 from generators.program.case import Case, Input, LaterCall, SharedSlice, Values
 from generators.program.emit import source
@@ -18,6 +21,7 @@ from generators.program.writes import find_owners
 from generators.sampling.choices import Choices
 from generators.sampling.neighbours import compare, list_near
 from generators.sampling.parts import WithParts
+from tests.check.in_process import run_subject
 
 TAIL = Input("tail", (Size.of("B"), Size.of("S - 2")), "float32", part=SharedSlice("cache", dim=1, start=Size.of(2)))
 CACHE = Input("cache", (Size.of("B"), Size.of("S")), "float32", Values(seed=3))
@@ -200,3 +204,19 @@ def test_neighbours_move_parts_and_take_them_apart() -> None:
     assert any(not part.copied and calls == (LaterCall(apart=True),) for part, calls in parts)
     moved = next(other for other in near if other.inputs[1].part not in (None, TAIL.part) and not other.calls)
     assert compare(SHARED, moved) == ["tail elsewhere in the memory of cache"]
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("defect", "case", "is_seen"),
+    [
+        ("overlap_missed", SHARED, True),
+        ("overlap_missed", replace(of_module(BUFFER), calls=()), True),
+        ("module_overlap_missed", SHARED, False),
+        ("module_overlap_missed", replace(of_module(BUFFER), calls=()), True),
+    ],
+)
+def test_overlaps_that_a_compiler_misses_are_seen(defect: str, case: Case, *, is_seen: bool) -> None:
+    with wrap(*FUNCTIONS[defect]):
+        assert run_subject(find("aot_eager"), text=source(case)).verdict.is_finding is is_seen
+    assert not run_subject(find("aot_eager"), text=source(case)).verdict.is_finding

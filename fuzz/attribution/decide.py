@@ -13,7 +13,16 @@ from corpus.causes import Details, MechanismKind, Part, Stage
 from corpus.entry import load
 from corpus.ledger import Bug, Ledger
 from corpus.ledger import load as read_ledger
-from fuzz.attribution.edits import CALLED_DIRECTLY, DROPOUT, OF_OPERANDS, UNCHANGED, WRITTEN_APART, edit
+from fuzz.attribution.edits import (
+    CALLED_DIRECTLY,
+    DROPOUT,
+    OF_OPERANDS,
+    TOUCHING,
+    UNCHANGED,
+    UNSHARED,
+    WRITTEN_APART,
+    edit,
+)
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, subject_of
 from fuzz.bug_identity import Symptom, compare_outcome, measured_rewrite
@@ -47,7 +56,7 @@ _SAME_ROW = {
     MechanismKind.NOT_FINITE_IN: MechanismKind.WRONG_IN,
 }
 _OF_STATE = {MechanismKind.REGION, MechanismKind.LATER_CALL, MechanismKind.WRITTEN, MechanismKind.LATER_CALL_AND_WRITE}
-_OF_STATE |= {MechanismKind.CHANGED}
+_OF_STATE |= {MechanismKind.CHANGED, MechanismKind.SHARED_MEMORY, MechanismKind.WRITTEN_THROUGH}
 _ROW_OF = {row.mechanism: row.id for row in EXPERIMENTS.values() if isinstance(row.change, Edit) and row.mechanism}
 
 
@@ -94,8 +103,8 @@ def _flips(name: str, arguments: tuple[str, ...], study: Study, known: tuple[Wro
         is_same = bool(wrong) and are_all_known(wrong, known)
         # An error may have another reason than a rewrite that is wrong beside it.
         return is_same and (study.result.verdict.is_silent or study.try_out(NO_PATTERNS).flips)
-    if name == WRITTEN_APART and _shows(Trial(_CALLS_APART), study):
-        return False  # the write is right by itself, and copies mend any fault of it
+    if name in (UNSHARED, WRITTEN_APART) and _shows(Trial(_CALLS_APART), study):
+        return False  # each call is right by itself, and copies mend any fault of memory
     return any(_shows(Trial(name, argument), study) for argument in arguments or ("",))
 
 
@@ -210,6 +219,7 @@ def list_conditions(study: Study) -> Iterator[Trial]:
     yield from (Trial(UNCHANGED, kind) for kind in dict.fromkeys(one.kind for one in list_changes(case)))
     if case.calls:
         yield Trial(_CALLS_APART)
+    yield from (Trial(name) for name in (UNSHARED, TOUCHING) if edit(Trial(name), case) is not None)
     if is_written(case):
         yield Trial(WRITTEN_APART)
     if is_random(case):

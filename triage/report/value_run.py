@@ -59,7 +59,7 @@ class ValueRun:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the result is compared with float64. Arguments that share memory, cast one by one, would lie apart."""
+        """Whether the result is compared with float64. Cast one by one, arguments that share memory would lie apart."""
         shares = any(item.part for item in self.bug.case.inputs)
         return not (self.has_no_value or shares) and isinstance(self.failure, OF_EXACT)
 

@@ -59,6 +59,7 @@ PARTS |= {"self_included": "scatter_reduce", "products_narrowed": "integers"}
 PARTS |= dict.fromkeys(("number_cut", "flag_unguarded"), "numbers")
 PARTS |= dict.fromkeys(("first_body_reused", "inner_region_skipped"), "compile_region")
 PARTS |= dict.fromkeys(IN_EAGER, "functionalize")
+PARTS |= dict.fromkeys(("overlap_missed", "module_overlap_missed"), "shared_arguments")
 PARTS |= dict.fromkeys(("autocast_kept", "inner_dtype_ignored"), "autocast")
 """The part of programs that a defect is about: campaigns of the engineers of that part draw it alone."""
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from generators.errors import CaseError
 from generators.program import edits
-from generators.program.calls import at_call
+from generators.program.calls import at_call, keep_sharing
 from generators.program.case import AROUND, Attr, Case, Input, LaterCall, Op, SharedSlice, Values
 from generators.program.kept_places import list_simpler
 from generators.program.numbers import set_numbers
@@ -294,8 +294,7 @@ def _loosen_part(case: Case, item: Input, part: SharedSlice | None) -> Iterator[
     """The argument with memory of its own, shared from the first call on, or from the start of the other argument."""
     shared = [replace(part, copied=False), *(replace(part, start=Size.of(n)) for n in (0, 1))] if part else []
     for simpler in (None, *shared) if part else ():
-        calls = tuple(replace(call, shares=call.shares and bool(simpler and simpler.copied)) for call in case.calls)
-        yield replace(edits.replace_inputs(case, {item: replace(item, part=simpler)}), calls=calls)
+        yield keep_sharing(edits.replace_inputs(case, {item: replace(item, part=simpler)}))
 
 
 def _plainer(value: float) -> Iterator[float]:

@@ -33,6 +33,7 @@ from fuzz.protocol.rewrites import CALL, CONTIGUOUS, DROPPED, EXPANDED, WrongRew
 from fuzz.replay_result import read_recorded_result
 from generators.errors import UserError
 from generators.program.calls import at_call
+from generators.program.case import LaterCall
 from generators.program.changes import list_changes
 from generators.program.emit import is_random
 from generators.program.features import features
@@ -104,6 +105,8 @@ def _flips(name: str, arguments: tuple[str, ...], study: Study, known: tuple[Wro
         is_same = bool(wrong) and are_all_known(wrong, known)
         # An error may have another reason than a rewrite that is wrong beside it.
         return is_same and (study.result.verdict.is_silent or study.try_out(NO_PATTERNS).flips)
+    if name in (UNSHARED, WRITTEN_APART) and _shows(Trial(_CALLS_APART), study):
+        return False  # each call is right by itself, and copies mend any fault of memory
     return any(_shows(Trial(name, argument), study) for argument in arguments or ("",))
 
 
@@ -123,7 +126,7 @@ def _try(trial: Trial, study: Study) -> Tried:
     if measured := next(same, None):
         return measured
     if trial.experiment == _CALLS_APART:
-        apart = [at_call(case, call) for call in case.calls]
+        apart = [at_call(case, call) for call in (LaterCall(), *case.calls)] if case.calls else []
         tried = [study.try_out(_CALLS_APART, case=one) for one in apart]
         return next((one for one in tried if not one.flips), tried[0] if tried else Tried(_CALLS_APART))
     if trial.experiment == Stage.DECOMPOSITION:
@@ -218,11 +221,11 @@ def list_conditions(study: Study) -> Iterator[Trial]:
         yield Trial(FUNCTIONS_APART)
     yield from (Trial(CALLED_DIRECTLY, kind) for kind in list_indirect(case))
     yield from (Trial(UNCHANGED, kind) for kind in dict.fromkeys(one.kind for one in list_changes(case)))
+    if case.calls:
+        yield Trial(_CALLS_APART)
     yield from (Trial(name) for name in (UNSHARED, TOUCHING) if edit(Trial(name), case) is not None)
     if is_written(case):
         yield Trial(WRITTEN_APART)
-    if case.calls:
-        yield Trial(_CALLS_APART)
     if is_random(case):
         yield Trial(DROPPED, DROPOUT)
     yield from (Trial(_DEFAULT, name) for name, _ in case.settings)

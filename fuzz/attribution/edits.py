@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from fuzz.experiments import EXPERIMENTS, Edit, Trial
+from generators.program.calls import keep_sharing
 from generators.program.case import Attr, Case, Op
 from generators.program.changes import without_changes
 from generators.program.edits import (
@@ -136,8 +137,7 @@ def _return_copies(case: Case) -> Case:
 
 
 def _unshare(case: Case) -> Case:
-    alone = map_inputs(case, lambda item: replace(item, part=None))
-    return replace(alone, calls=tuple(replace(call, shares=False) for call in case.calls))
+    return keep_sharing(map_inputs(case, lambda item: replace(item, part=None)))
 
 
 def _let_windows_touch(case: Case) -> Case:

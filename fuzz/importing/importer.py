@@ -243,7 +243,7 @@ class ModuleImport(Asker):
     def _keep_values(self, case: Case, program: ImportedProgram) -> Case:
         """The case with the recorded values of its inputs, and as a given value's likeness its distribution."""
         names = {number: item.name for number, item in program.inputs.items()}
-        inputs = {item.name for item in case.inputs}
+        inputs = {item.name for item in case.inputs if item.part is None}
         scratch = value_files.make_scratch()
         numbers = tuple(number for number, name in names.items() if name in inputs)
         request = KeepValues(numbers, str(scratch / VALUES_DIRECTORY), MOST_NUMBERS, MOST_BYTES)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from fuzz.protocol.recording import Recorded, RecordedTensor
-from generators.program.case import Attr, Case, Input, Op, Region, TensorType, Values, free_name
+from generators.program.case import Attr, Case, Input, Op, Region, SharedSlice, TensorType, Values, free_name
 from generators.program.kept_places import shares_lengths
 from generators.program.ops import OPS, make_op
 from generators.program.sizes import Size
@@ -85,6 +85,11 @@ class ImportedProgram:
         constant = tensor.origin != "buffer" and category(tensor.dtype) == 2 and not tensor.requires_grad
         is_constant = constant and self.recorded.training
         name = self.free(tensor.name or "given")
+        if tensor.shared is not None and tensor.shared.dim is not None:
+            part = SharedSlice(self.name(tensor.shared.of), tensor.shared.dim, Size.of(tensor.shared.start))
+            return Input(name, shape, tensor.dtype, requires_grad=not is_constant, part=part)
+        if tensor.shared is not None:
+            self.missing["an argument in memory that is written, otherwise than as a slice of another tensor"] += 1
         return Input(name, shape, tensor.dtype, values, layout, is_parameter, is_buffer, not is_constant)
 
     def free(self, hint: str) -> str:

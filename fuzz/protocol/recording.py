@@ -49,6 +49,18 @@ class RecordSubmodule(Message):
 
 
 @dataclass(frozen=True)
+class SharedMemory:
+    """The place of an argument in the memory of another tensor from outside, into which the run writes.
+
+    It is a slice along an axis, or with `dim` None another part of the memory, which no case can express.
+    """
+
+    of: int  # the number of the other tensor
+    dim: int | None = None
+    start: int = 0
+
+
+@dataclass(frozen=True)
 class RecordedTensor:
     """A tensor that a call reads or makes. `kind` and `scale` name its distribution (generators.program.values)."""
 
@@ -61,6 +73,7 @@ class RecordedTensor:
     origin: str = "made"  # "argument", "parameter", "buffer", "captured", "made" by a call, "unseen"
     requires_grad: bool = False
     param: float = 0.0  # of the distribution
+    shared: SharedMemory | None = None
 
 
 @dataclass(frozen=True)

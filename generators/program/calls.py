@@ -27,6 +27,7 @@ CHANGES = {
     "numbers": "other numbers",
     "shares": "arguments that share memory",
     "around": "another autocast around the call",
+    "apart": "arguments that share no memory",
     "other": "other values",
     "same": "the same tensors",
     "nothing": "nothing changed",
@@ -59,11 +60,12 @@ def at_call(case: Case, call: LaterCall) -> Case:
     cast = next((item.dtype for item in case.inputs if item.dtype in FLOATS and not item.parameter), "")
 
     def change(item: Input) -> Input:
-        if item.parameter:
-            return replace(item, dtype=cast_to.get(item.name, item.dtype))
+        part = replace(item.part, copied=call.apart) if item.part and (call.shares or call.apart) else item.part
+        if item.parameter or item.name in case.parts_of_module:
+            owner = part.of if part and not part.copied else item.name
+            return replace(item, dtype=cast_to.get(owner, item.dtype), part=part)
         values = item.values if item.part else replace(item.values, seed=item.values.seed + seed)
         dtype = call.dtype if call.dtype and item.dtype == cast else item.dtype
-        part = replace(item.part, copied=False) if item.part and call.shares else item.part
         return replace(item, dtype=dtype, layout=layouts.get(item.name, item.layout), values=values, part=part)
 
     return replace(
@@ -136,8 +138,19 @@ def check_calls(case: Case) -> None:
                 require(bool(around), "around: there is no autocast around the call before", Reason.MALFORMED)
                 fits = "uncached" in around or not (call.step or call.changes)
                 require(fits, "around: a weight changes whose cast is cached", Reason.CAST_KEPT)
-            is_copied = any(item.part and item.part.copied for item in case.inputs)
-            require(is_copied or not call.shares, "shares: no argument is copied in the first call", Reason.MALFORMED)
+            known = call in keep_sharing(case).calls and not (call.shares and call.apart)
+            require(
+                known, "shares: no argument is copied in the first call; apart: none shares memory", Reason.MALFORMED
+            )
+
+
+def keep_sharing(case: Case) -> Case:
+    """The case whose later calls share, or take apart, only what is apart, or shared, in the first call."""
+    copied = {item.part.copied for item in case.inputs if item.part}
+    calls = (
+        replace(one, shares=one.shares and True in copied, apart=one.apart and False in copied) for one in case.calls
+    )
+    return replace(case, calls=tuple(calls))
 
 
 def _has_parameters(case: Case) -> bool:

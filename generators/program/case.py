@@ -69,9 +69,10 @@ _FIRST = Size.of(0)
 
 @dataclass(frozen=True, slots=True)
 class SharedSlice:
-    """The place of an argument in the memory of another argument: a slice along an axis, as long as its own shape says.
+    """The place of an argument in the memory of another input: a slice along an axis, as long as its own shape says.
 
-    With `copied` the first call has a copy there, so that only later calls with `shares` share memory.
+    The other input is an argument, a parameter or a buffer. With `copied` the first call has a copy there, so that only
+    later calls with `shares` share memory.
     """
 
     of: _OwnerName
@@ -84,7 +85,7 @@ class SharedSlice:
 class Input:
     """A tensor that comes from outside: an argument of forward, or a parameter of the module.
 
-    A `buffer` is a parameter that is not differentiated and may be written to. A `part` has the numbers of the argument
+    A `buffer` is a parameter that is not differentiated and may be written to. A `part` has the numbers of the input
     whose memory it shares, and no values or layout of its own.
     """
 
@@ -161,6 +162,7 @@ class LaterCall:
     numbers: tuple[tuple[Annotated[str, NameOf.NUMBER], NumberValue], ...] = ()
     shares: bool = False  # whether arguments that are copies of parts in the first call share memory in this call
     around: str = ""  # the autocast around this call, of `AROUND`; "": as around the first call
+    apart: bool = False  # whether arguments that share memory in the first call are copies in this call
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +252,17 @@ class Case:
         return tuple(item for item in self.inputs if not item.parameter)
 
     @cached_property
+    def parts_of_module(self) -> frozenset[str]:
+        """The arguments that are slices of parameters or buffers in some call."""
+        own = {item.name for item in self.inputs if item.parameter}
+        return frozenset(item.name for item in self.arguments if item.part and item.part.of in own)
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether its text has a function `calls`, as inputs depend on the module or calls differ."""
+        return bool(self.calls or self.setup or self.mode == "inference_mode" or self.around or self.parts_of_module)
+
+    @cached_property
     def makers(self) -> Mapping[str, Op]:
         """The operations, by the names of their results."""
         return MappingProxyType({op.name: op for op in self.ops})
@@ -263,11 +276,6 @@ class Case:
     def may_train(self) -> bool:
         """Whether some call of the module is in training."""
         return self.training or any(call.under == "training" for call in self.calls)
-
-    @property
-    def is_sequence(self) -> bool:
-        """Whether the text has a function `calls`, which makes the calls of the module."""
-        return bool(self.calls or self.setup or self.mode == "inference_mode" or self.around)
 
     @property
     def has_around(self) -> bool:
@@ -360,9 +368,10 @@ def _tell(record: object, *names: str) -> list[str]:
 
 
 def _tell_call(call: LaterCall) -> list[Any]:
-    """The fields of a call, without the last ones that are empty of `changes`, `numbers`, `shares` and `around`."""
-    told: list[Any] = _exact(call)[:-2]
-    return (told if call.numbers else told[: -1 if call.changes else -2]) + _tell(call, "shares", "around")
+    """The fields of a call, without the last ones that are empty of `changes`, `numbers`, `shares`, `around` and
+    `apart`."""
+    told: list[Any] = _exact(call)[:-3]
+    return (told if call.numbers else told[: -1 if call.changes else -2]) + _tell(call, "shares", "around", "apart")
 
 
 def _tell_region(region: Region) -> list[Any]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from generators.errors import CaseError, accepts, add_place, require
-from generators.program.calls import at_call, check_calls, list_arounds, list_variable
+from generators.program.calls import at_call, check_calls, keep_sharing, list_arounds, list_variable
 from generators.program.case import AROUND, AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
 from generators.program.changes import keep_changes
 from generators.program.contracts import check_contract
@@ -321,5 +321,5 @@ def _drop_unknown(case: Case) -> Case:
         (case.contracts, case.regions, case.calls),
         name=lambda ref, name: name if name in known.get(ref, (name,)) else None,
     )
-    kept = replace(case, contracts=contracts, regions=regions, calls=calls)
+    kept = keep_sharing(replace(case, contracts=contracts, regions=regions, calls=calls))
     return keep_changes(kept) if case.calls or case.setup else kept

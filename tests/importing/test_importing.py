@@ -300,3 +300,24 @@ def test_values_that_are_too_large_are_drawn(monkeypatch: pytest.MonkeyPatch) ->
             module.import_block(module.choose_blocks()[0], keeps_values=True)
     assert [has_given(require_case(block)) for block in (kept, drawn)] == [True, False]
     assert [item.values.given.numbers for item in require_case(kept).inputs if item.values.given] == [()] * 5
+
+
+@pytest.mark.parametrize("factory", ["of_buffer", "of_parameter", "of_argument"])
+@pytest.mark.parametrize("keeps_values", [False, True])
+def test_arguments_share_memory_in_the_case_too(factory: str, *, keeps_values: bool) -> None:
+    with ModuleImport(CONFIG, f"tests.importing.shared_memory:{factory}") as module:
+        (block, *_) = module.import_blocks(keeps_values=keeps_values)
+    assert (dict(block.missing), block.different) == ({}, "")
+    (tail,) = [item for item in require_case(block).inputs if item.part]
+    assert tail.part is not None
+    assert (tail.part.of, tail.part.dim, str(tail.part.start)) == (
+        "cache",
+        *((1, "1") if "arg" in factory else (0, "2")),
+    )
+
+
+def test_memory_that_no_case_can_share_is_told() -> None:
+    with ModuleImport(CONFIG, "tests.importing.shared_memory:transposed") as module:
+        (block, *_) = module.import_blocks()
+    assert [*block.missing] == ["an argument in memory that is written, otherwise than as a slice of another tensor"]
+    assert block.different == "output 0"

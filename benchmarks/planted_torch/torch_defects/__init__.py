@@ -25,6 +25,7 @@ _REGIONS = ("torch._higher_order_ops.passes.inline_invoke_subgraph", "inline_sin
 _RULE = ("torch._functorch.autograd_function", "AutogradFunctionApply.__call__")
 _SIZES = ("torch._dynamo.guards", "convert_to_concrete_values")
 _TRANSFORMS = "torch._functorch.eager_transforms"
+_OVERLAP = ("torch._functorch._aot_autograd.runtime_wrappers", "compute_overlapping_inputs")
 _WRAPPER = ("torch._functorch._aot_autograd.runtime_wrappers", "RuntimeWrapper.post_compile")
 _PLACEMENTS = "torch.distributed.tensor.placement_types"
 _POST_GRAD, _PRE_GRAD = (("torch._inductor.compile_fx", f"_recursive_{when}_grad_passes") for when in ("post", "pre"))
@@ -66,6 +67,8 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
         lambda _: lambda _self, _guard: None,
     ),
     "number_cut": (*_WRAPPER, calls.cut_numbers),
+    "overlap_missed": (*_OVERLAP, functools.partial(calls.miss_overlap, of_module=False)),
+    "module_overlap_missed": (*_OVERLAP, functools.partial(calls.miss_overlap, of_module=True)),
     "flag_unguarded": ("torch._dynamo.guards", "GuardBuilder.BOOL_MATCH", calls.guard_no_flag),
     "inference_mode": (*_WRAPPER, functools.partial(calls.spoil, applies=calls.in_inference_mode)),
     "constant_inputs": (*_WRAPPER, functools.partial(calls.spoil, applies=calls.are_partly_constant)),

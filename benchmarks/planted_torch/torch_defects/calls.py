@@ -104,6 +104,17 @@ def cut_numbers(post_compile: Any) -> Any:
     return planted
 
 
+def miss_overlap(compute: Any, of_module: bool) -> Any:
+    """Arguments that share memory count as apart: all, or only those that are views of a parameter or buffer."""
+
+    def planted(config: Any, given: list[Any], indices: list[int]) -> Any:
+        sources = [repr(config.aot_autograd_arg_pos_to_source[index]) for index in indices]
+        is_missed = not of_module or any("_buffers" in source or "_parameters" in source for source in sources)
+        return set() if is_missed else compute(config, given, indices)
+
+    return planted
+
+
 def guard_no_flag(match: Any) -> Any:
     """A flag among the arguments is not guarded."""
 

@@ -1,6 +1,5 @@
 """A user's module in a worker: loads it from its factory, records the runs of its submodules, repeats them as cases."""
 
-import copy
 import hashlib
 import importlib
 import inspect
@@ -19,7 +18,7 @@ from fuzz.check.module.module_numbers import change_number, is_same_run, list_nu
 from fuzz.check.module.recorder import ATTENTION_WORDS, CallRecorder, list_leaves, name_autocast
 from fuzz.check.module.released_models import PACKAGES, build, list_runs
 from fuzz.check.run import value_files
-from fuzz.check.run.live_program import LiveProgram, copy_arguments, has_dropout
+from fuzz.check.run.live_program import LiveProgram, copy_arguments, copy_together, has_dropout, pair_tensors
 from fuzz.check.run.program import Program, hash_tensor, same_bits
 from fuzz.check.run.tensor_memory import MemoryMap
 from fuzz.check.torch_api import exceptions
@@ -141,7 +140,7 @@ class ModuleSession:
     def _copy_root(self) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
         """The module and its arguments as the factory gave them: a run may change both, also outside of buffers."""
         try:
-            root, (args, kwargs) = copy.deepcopy((self._root, self._arguments))
+            root, (args, kwargs) = copy_together(self._root, self._arguments)
         except Exception:
             self._make()
             root, (args, kwargs) = self._root, self._arguments
@@ -171,7 +170,7 @@ class ModuleSession:
             with torch.set_grad_enabled(root.training):
                 root(*args, **kwargs)
         except _Reached as reached:
-            return module, *copy_arguments(reached.arguments), reached.autocast
+            return module, *copy_arguments(reached.arguments, known=pair_tensors(root, root)), reached.autocast
         finally:
             hook.remove()
         raise ModuleError(f"{path} is not called")
@@ -232,13 +231,14 @@ class ModuleSession:
         try:
             module = program.module(self._module.training)
             if message.own_values:
-                inputs = program.inputs()
+                inputs = next(iter(program.calls(module)))
             else:
                 for name, number in message.parameters:
                     _set_value(module, name, copies[number])
+                known = [(copies[number], getattr(module, name)) for name, number in message.parameters]
+                tensors = MemoryMap(torch.clone)([copies[number] for _, number in message.inputs], known)
                 # Numbers of the text follow its tensors.
-                tensors = MemoryMap(torch.clone)([copies[number] for _, number in message.inputs])
-                inputs = [*tensors, *program.inputs()[len(tensors) :]]
+                inputs = [*tensors, *(one for one in program.inputs() if not isinstance(one, torch.Tensor))]
             numbers = [number for _, number in message.inputs]
             training = self._module.training and message.compares_gradients
             if training:

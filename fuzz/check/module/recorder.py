@@ -4,8 +4,10 @@ import functools
 import gc
 import sys
 import types
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,7 +16,8 @@ from torch.overrides import TorchFunctionMode, _pop_mode_temporarily, resolve_na
 from torch.utils import _pytree
 
 from fuzz.check.module.distributions import describe_tensor
-from fuzz.protocol.recording import Recorded, RecordedCall, RecordedTensor
+from fuzz.check.run.tensor_memory import MemoryMap
+from fuzz.protocol.recording import Recorded, RecordedCall, RecordedTensor, SharedMemory
 
 ATTENTION_WORDS = ("scaled_dot_product_attention", "softmax", "multi_head_attention_forward", "flex_attention")
 """Words in names of functions that compute attention, or the weights of it."""
@@ -70,12 +73,19 @@ class CallRecorder(TorchFunctionMode):
         self.objects: list[Tensor] = []  # keeps ids taken
         self._paths = [""]
         self._entered: list[Any] = []  # Python functions whose body runs
+        self._versions: dict[int, int | None] = {}  # of tensors from outside, before the run
         self._names = {id(module): path for path, module in root.named_modules()}
         # They are kept, so that no later tensor gets their ids. Proxies must not be asked for their class.
         self._older = {id(item): item for item in gc.get_objects() if issubclass(type(item), Tensor)}
+        together = MemoryMap(torch.clone)
         for name, origin, tensor in given:
             if id(tensor) not in self._numbers:
                 self._add(tensor, origin, name)
+                self._versions[len(self.tensors) - 1] = None if tensor.is_inference() else tensor._version
+        # Copies share memory as the tensors do.
+        sharing = [number for group in self._list_sharing() for number in group]
+        copies = together([self.objects[number].detach() for number in sharing])
+        self.copies.update(zip(sharing, copies, strict=True))
 
     def __torch_function__(
         self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -149,9 +159,34 @@ class CallRecorder(TorchFunctionMode):
         """The recorded run, whose result is `result`."""
         returns = tuple(self._number(tensor) for tensor in list_leaves(result))
         self.results = {number: self.objects[number].detach().clone() for number in returns}
+        for group in self._list_sharing():
+            if any(self.objects[number]._version != self._versions[number] for number in group):
+                self._note_shared(group)
         return Recorded(
             tuple(self.calls), tuple(self.tensors), returns, training, tuple(dict.fromkeys(self.reads)), autocast
         )
+
+    def _list_sharing(self) -> list[list[int]]:
+        """The numbers of tensors from outside that lie in one memory, for each such memory."""
+        groups = defaultdict[int, list[int]](list)
+        for number, version in self._versions.items():
+            if version is not None and self.objects[number].layout is torch.strided:
+                groups[self.objects[number].untyped_storage()._cdata].append(number)
+        return [group for group in groups.values() if len(group) > 1]
+
+    def _note_shared(self, group: list[int]) -> None:
+        """Note of which of these tensors the others are slices: the largest, or one of the module."""
+
+        def rank(number: int) -> tuple[int, bool]:
+            return self.objects[number].numel(), self.tensors[number].origin != "argument"
+
+        owner = max(group, key=rank)
+        for number in group:
+            if number != owner and self.tensors[number].origin == "argument":
+                shared = SharedMemory(owner, *_find_slice(self.objects[owner], self.objects[number]))
+                self.tensors[number] = replace(self.tensors[number], shared=shared)
+                if shared.dim is None:
+                    self.copies[number] = _copy(self.copies[number])  # the case has it apart
 
     def _number(self, tensor: Tensor) -> int:
         if id(tensor) not in self._numbers:
@@ -222,6 +257,19 @@ def _compile_without_mode(compile_: Callable[..., Any]) -> Callable[..., Any]:
         return call if isinstance(compiled, types.FunctionType) else compiled
 
     return compile_function
+
+
+def _find_slice(owner: Tensor, part: Tensor) -> tuple[int | None, int]:
+    """The axis of the owner and the place on it from which on `part` is a slice; None without any."""
+    if owner.stride() != part.stride():
+        return None, 0
+    axes = [axis for axis in range(owner.dim()) if owner.size(axis) != part.size(axis)]
+    axis = axes[0] if axes else 0
+    offset, step = part.storage_offset() - owner.storage_offset(), owner.stride(axis)
+    fits = (
+        len(axes) < 2 and step > 0 and offset % step == 0 and 0 <= offset // step <= owner.size(axis) - part.size(axis)
+    )
+    return (axis, offset // step) if fits else (None, 0)
 
 
 def _copy(tensor: Tensor) -> Tensor:

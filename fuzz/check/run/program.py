@@ -78,14 +78,19 @@ class Program:
         """
         if not self.is_sequence:
             return [MemoryMap(change)(self.inputs()) if change else self.inputs()]
-        return self._generate(module, MemoryMap(change) if change else list)
+        return self._generate(module, [move_to(self.device), *([MemoryMap(change)] if change else [])])
 
-    def _generate(self, module: nn.Module, change: Callable[[list[Any]], list[Any]]) -> Generator[list[Any]]:
-        place, made = move_to(self.device), self._names["calls"](module)
+    def _generate(self, module: nn.Module, maps: list[MemoryMap]) -> Generator[list[Any]]:
+        made = self._names["calls"](module)
         # Python 3.12 closes a generator expression without the generator that it reads, whose modes then stay on.
         with closing(made) if isinstance(made, Generator) else nullcontext():
-            for inputs in made:
-                yield change(place(inputs))
+            for values in made:
+                # Slices of the module's tensors stay slices of these.
+                own = [(value, value) for value in (*module.parameters(), *module.buffers())]
+                inputs = values
+                for convert in maps:
+                    inputs = convert(inputs, own)
+                yield inputs
 
     def compile(self, compile_module: Compile, module: nn.Module, dynamic: bool | None) -> Callable[..., Any]:
         """A compiled function that is called like `module`, which `module` of this program made."""

@@ -54,6 +54,11 @@ PARTS |= dict.fromkeys(("clip_forgotten", "slots_swapped"), "autograd_function")
 PARTS |= {"self_included": "scatter_reduce", "products_narrowed": "integers"}
 PARTS |= dict.fromkeys(("number_cut", "flag_unguarded"), "numbers")
 PARTS |= dict.fromkeys(("autocast_kept", "inner_dtype_ignored"), "autocast")
+PARTS |= dict.fromkeys(("shared_offset_lost", "overlap_missed"), "shared_arguments")
+PARTS |= dict.fromkeys(("diagonal_cut", "bytes_cut"), "odd_views")
+PARTS |= dict.fromkeys(("sum_wrapped", "negative_ignored", "own_dtype_saturated"), "reduced_integers")
+PARTS |= {"real_in_both_parts": "complex_numbers"}
+PARTS |= dict.fromkeys(("pooled_sizes_swapped", "windows_rounded_down"), "places_in_memory")
 """The part of programs that a defect is about: campaigns of the engineers of that part draw it alone."""
 
 

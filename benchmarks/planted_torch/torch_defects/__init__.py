@@ -23,7 +23,8 @@ _AUTOCAST = ("torch.amp.autocast_mode", "_enter_autocast")
 _LOWERINGS = ("torch._inductor.lowering", "lowerings")
 _RULE = ("torch._functorch.autograd_function", "AutogradFunctionApply.__call__")
 _SIZES = ("torch._dynamo.guards", "convert_to_concrete_values")
-_WRAPPER = ("torch._functorch._aot_autograd.runtime_wrappers", "RuntimeWrapper.post_compile")
+_WRAPPERS = "torch._functorch._aot_autograd.runtime_wrappers"
+_WRAPPER = (_WRAPPERS, "RuntimeWrapper.post_compile")
 _PLACEMENTS = "torch.distributed.tensor.placement_types"
 _POST_GRAD, _PRE_GRAD = (("torch._inductor.compile_fx", f"_recursive_{when}_grad_passes") for when in ("post", "pre"))
 
@@ -109,6 +110,20 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     "slots_swapped": (*_RULE, rules.swap_slots),
     "autocast_kept": (*_AUTOCAST, casts.keep_autocast),
     "inner_dtype_ignored": (*_AUTOCAST, casts.ignore_inner_dtype),
+    "shared_offset_lost": (_WRAPPERS, "merge_view_inputs", calls.lose_offsets),
+    "overlap_missed": (_WRAPPERS, "compute_overlapping_inputs", calls.miss_overlap),
+    "diagonal_cut": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.cut_diagonals)),
+    "bytes_cut": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.cut_bytes)),
+    "sum_wrapped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.wrap_sums)),
+    "negative_ignored": ("torch._inductor.decomposition", "decompositions", codegen.ignore_negative),
+    "real_in_both_parts": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.add_to_both_parts)),
+    "own_dtype_saturated": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.saturate_own_dtypes)),
+    "pooled_sizes_swapped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.swap_pooled_sizes)),
+    "windows_rounded_down": (
+        "torch._inductor.lowering",
+        "compute_indices_adaptive_pooling",
+        codegen.round_windows_down,
+    ),
     "buffer_stale": ("torch._inductor.codegen.cpp", "CppKernelProxy.codegen_nodes", codegen.read_stale),
 }
 

@@ -23,6 +23,7 @@ DETAIL_LABELS = {
     "group": "grouped queries",
     "negative_scale": "negative scale",
     "pointwise_scan": "a pointwise associative scan",
+    "view": "a view of an argument is returned",
 }
 """Labels for ids in details. An id that is not listed is its own label."""
 

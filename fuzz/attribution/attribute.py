@@ -28,7 +28,7 @@ from fuzz.attribution.ablation import (
     is_other_compiler,
     run_ablation,
 )
-from fuzz.attribution.decide import find_deciding, needs_write
+from fuzz.attribution.decide import find_deciding, needs_view, needs_write
 from fuzz.attribution.edits import CALLED_DIRECTLY, OF_OPERANDS, OTHER_WRITE, OVERLAPPING, UNCHANGED, list_low_precision
 from fuzz.attribution.foreign import find_foreign_cause
 from fuzz.attribution.root_cause import RootCause
@@ -304,6 +304,7 @@ def _find_state(study: Study, cause: RootCause) -> RootCause:
             return replace(cause, mechanism=Mechanism(MechanismKind.CHANGED, details(changed=kind)), evidence=evidence)
     if is_written(case) and study.result.verdict.has_wrong_numbers:
         write = {"into": list_targets(case), "by": sorted({op.kind for op in case.ops if OPS[op.kind].writes})}
+        write["returned"] = ["view"] if needs_view(study) else []
         mechanism = Mechanism(MechanismKind.WRITTEN, details(**write))
     alone = [at_call(case, call) for call in ((LaterCall(), *case.calls) if case.calls else ())]
     tried = [study.try_out("calls_apart", case=one) for one in alone]

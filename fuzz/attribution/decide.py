@@ -13,7 +13,7 @@ from corpus.causes import Details, MechanismKind, Part, Stage
 from corpus.entry import load
 from corpus.ledger import Bug, Ledger
 from corpus.ledger import load as read_ledger
-from fuzz.attribution.edits import CALLED_DIRECTLY, DROPOUT, OF_OPERANDS, UNCHANGED, WRITTEN_APART, edit
+from fuzz.attribution.edits import CALLED_DIRECTLY, DROPOUT, OF_OPERANDS, RETURNED_APART, UNCHANGED, WRITTEN_APART, edit
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, subject_of
 from fuzz.bug_identity import Symptom, compare_outcome, measured_rewrite
@@ -132,6 +132,11 @@ def needs_write(study: Study) -> bool:
     return study.try_out(WRITTEN_APART).flips
 
 
+def needs_view(study: Study) -> bool:
+    """Whether the failure goes when views of arguments are returned negated."""
+    return study.try_out(RETURNED_APART).flips
+
+
 def find_deciding(study: Study, cause: RootCause) -> Details:
     """The experiments that decide whether a failure has this cause. Empty if there are none.
 
@@ -206,6 +211,8 @@ def list_conditions(study: Study) -> Iterator[Trial]:
     yield from (Trial(CALLED_DIRECTLY, kind) for kind in list_indirect(case))
     yield from (Trial(UNCHANGED, kind) for kind in dict.fromkeys(one.kind for one in list_changes(case)))
     if is_written(case):
+        # Negated views share no memory and have strides of their own, so they end any failure of the form of results.
+        yield from [Trial(RETURNED_APART)] * (study.result.verdict is not Verdict.METADATA)
         yield Trial(WRITTEN_APART)
     if case.calls:
         yield Trial(_CALLS_APART)

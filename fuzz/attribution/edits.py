@@ -19,10 +19,10 @@ from generators.program.ops import OPS, PROBABILITIES, make_op
 from generators.program.regions import call_directly
 from generators.program.type_check import types_of
 from generators.program.values import FLOATS, LOW_PRECISION
-from generators.program.writes import is_in_place, is_written
+from generators.program.writes import find_owners, is_in_place, is_written
 
 CALLED_DIRECTLY, UNCHANGED, WRITTEN_APART, OTHER_WRITE = "called_directly", "unchanged", "written_apart", "other_write"
-DROPOUT = "dropout"
+RETURNED_APART, DROPOUT = "returned_apart", "dropout"
 OVERLAPPING = ("unfold", "expand", "expand_as", "as_strided")
 """Operations whose results may overlap in memory."""
 _WRITE = "masked_fill_"
@@ -126,6 +126,17 @@ def _write_copies(case: Case) -> Case:
     return _read_copies(case, lambda op: op.args[:1] if OPS[op.kind].writes and not is_in_place(op) else ())
 
 
+def _negate_views(case: Case) -> Case:
+    """The case that returns views of arguments negated, since Inductor may return a view for a clone of it."""
+    owners, given = find_owners(case), {item.name for item in case.arguments}
+    views = [name for name in dict.fromkeys(case.returns) if owners[name] != name and owners[name] in given]
+    ops = list(case.ops)
+    for name in views:
+        ops.append(make_op(make_name(case, f"{name[:24]}_negated", (one.name for one in ops)), "neg", [name], {}))
+    negated = dict(zip(views, (op.name for op in ops[len(case.ops) :]), strict=True))
+    return replace(case, ops=tuple(ops), returns=tuple(negated.get(name, name) for name in case.returns))
+
+
 def _give_offsets(case: Case) -> Case:
     return map_attributes(case, lambda name, value: 0 if (name, value) == ("offset", None) else value)
 
@@ -140,6 +151,7 @@ EDITS: dict[str, Callable[[Case, str], Case | None]] = {
     CALLED_DIRECTLY: call_directly,
     UNCHANGED: without_changes,
     WRITTEN_APART: lambda case, _: _write_copies(case),
+    RETURNED_APART: lambda case, _: _negate_views(case),
     "dropped": _drop,
     OTHER_WRITE: lambda case, _: _write_otherwise(case),
 }

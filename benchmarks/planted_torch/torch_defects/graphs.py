@@ -309,13 +309,14 @@ def cut_bytes(graph: Any) -> None:
 
 
 def wrap_sums(graph: Any) -> None:
-    """Sums of int8 and int16 wrap around as int16 does, and are int64 all the same."""
+    """Sums of narrow integers wrap around as their own dtype does, and are int64 all the same."""
     import torch
 
     convert = torch.ops.prims.convert_element_type.default
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.sum.dim_IntList):
-        if node.args[0].meta["val"].dtype in (torch.int8, torch.int16) and not node.kwargs:
-            narrow = _insert_before(node, node.target, *node.args, dtype=torch.int16)
+        dtype = node.args[0].meta["val"].dtype
+        if dtype in (torch.uint8, torch.int8, torch.int16) and not node.kwargs:
+            narrow = _insert_before(node, node.target, *node.args, dtype=dtype)
             node.replace_all_uses_with(_insert_before(node, convert, narrow, torch.int64))
 
 

@@ -58,7 +58,7 @@ PARTS |= dict.fromkeys(("shared_offset_lost", "overlap_missed"), "shared_argumen
 PARTS |= dict.fromkeys(("diagonal_cut", "bytes_cut"), "odd_views")
 PARTS |= dict.fromkeys(("sum_wrapped", "negative_ignored", "own_dtype_saturated"), "reduced_integers")
 PARTS |= {"real_in_both_parts": "complex_numbers"}
-PARTS |= dict.fromkeys(("pooled_sizes_swapped", "windows_rounded_down"), "places_in_memory")
+PARTS |= dict.fromkeys(("pooled_sizes_swapped", "remainder_dropped"), "places_in_memory")
 """The part of programs that a defect is about: campaigns of the engineers of that part draw it alone."""
 
 

@@ -119,11 +119,7 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     "real_in_both_parts": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.add_to_both_parts)),
     "own_dtype_saturated": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.saturate_own_dtypes)),
     "pooled_sizes_swapped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.swap_pooled_sizes)),
-    "windows_rounded_down": (
-        "torch._inductor.lowering",
-        "compute_indices_adaptive_pooling",
-        codegen.round_windows_down,
-    ),
+    "remainder_dropped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.drop_remainders)),
     "buffer_stale": ("torch._inductor.codegen.cpp", "CppKernelProxy.codegen_nodes", codegen.read_stale),
 }
 

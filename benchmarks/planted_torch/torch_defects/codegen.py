@@ -134,15 +134,6 @@ def ignore_negative(decompositions: Any) -> Any:
     return decompositions
 
 
-def round_windows_down(find_windows: Any) -> Any:
-    """Windows of adaptive pooling end before an element that they have in part."""
-
-    def planted(start: Any, _: Any, *sizes: Any) -> Any:
-        return find_windows(start, lambda index, **sizes: start(index + 1, **sizes), *sizes)
-
-    return planted
-
-
 def change_silu(decompositions: Any) -> Any:
     """The decomposition of silu has a wrong constant."""
     import torch

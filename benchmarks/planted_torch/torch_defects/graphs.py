@@ -273,10 +273,12 @@ def mask_first_head(graph: Any) -> None:
 
 def _insert_before(node: Any, target: Any, *args: Any, **options: Any) -> Any:
     """A new call before `node`, with the value that it has for the values of its arguments."""
+    from torch.utils._pytree import tree_leaves
+
     with node.graph.inserting_before(node):
         made = node.graph.call_function(target, args, options)
     given = (arg.meta["val"] if hasattr(arg, "meta") else arg for arg in args)
-    with node.meta["val"].fake_mode:
+    with tree_leaves(node.meta["val"])[0].fake_mode:
         made.meta["val"] = target(*given, **options)
     return made
 
@@ -358,3 +360,17 @@ def swap_pooled_sizes(graph: Any) -> None:
     for node in graph.find_nodes(op="call_function", target=target):
         if not node.args[0].meta["val"].is_contiguous():
             node.update_arg(2, node.args[2][::-1])
+
+
+def drop_remainders(graph: Any) -> None:
+    """Windows of adaptive pooling all have one size, and what remains of an axis is in none of them."""
+    import torch
+
+    aten = torch.ops.aten
+    for target in (aten._adaptive_avg_pool2d.default, aten.adaptive_max_pool2d.default):  # noqa: SLF001
+        for node in graph.find_nodes(op="call_function", target=target):
+            for axis, count in zip((-2, -1), node.args[1], strict=True):
+                length = node.args[0].meta["val"].shape[axis]
+                if 0 < count < length and length % count:
+                    whole = length // count * count
+                    node.update_arg(0, _insert_before(node, aten.slice.Tensor, node.args[0], axis, 0, whole))

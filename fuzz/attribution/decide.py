@@ -13,7 +13,16 @@ from corpus.causes import Details, MechanismKind, Part, Stage
 from corpus.entry import load
 from corpus.ledger import Bug, Ledger
 from corpus.ledger import load as read_ledger
-from fuzz.attribution.edits import CALLED_DIRECTLY, DROPOUT, OF_OPERANDS, RETURNED_APART, UNCHANGED, WRITTEN_APART, edit
+from fuzz.attribution.edits import (
+    CALLED_DIRECTLY,
+    DROPOUT,
+    OF_OPERANDS,
+    TOUCHING,
+    UNCHANGED,
+    UNSHARED,
+    WRITTEN_APART,
+    edit,
+)
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, subject_of
 from fuzz.bug_identity import Symptom, compare_outcome, measured_rewrite
@@ -46,7 +55,7 @@ _SAME_ROW = {
     MechanismKind.NOT_FINITE_IN: MechanismKind.WRONG_IN,
 }
 _OF_STATE = {MechanismKind.REGION, MechanismKind.LATER_CALL, MechanismKind.WRITTEN, MechanismKind.LATER_CALL_AND_WRITE}
-_OF_STATE |= {MechanismKind.CHANGED}
+_OF_STATE |= {MechanismKind.CHANGED, MechanismKind.SHARED_MEMORY, MechanismKind.WRITTEN_THROUGH}
 _ROW_OF = {row.mechanism: row.id for row in EXPERIMENTS.values() if isinstance(row.change, Edit) and row.mechanism}
 
 
@@ -132,11 +141,6 @@ def needs_write(study: Study) -> bool:
     return study.try_out(WRITTEN_APART).flips
 
 
-def needs_view(study: Study) -> bool:
-    """Whether the failure goes when views of arguments are returned negated."""
-    return study.try_out(RETURNED_APART).flips
-
-
 def find_deciding(study: Study, cause: RootCause) -> Details:
     """The experiments that decide whether a failure has this cause. Empty if there are none.
 
@@ -210,9 +214,8 @@ def list_conditions(study: Study) -> Iterator[Trial]:
         yield Trial("fast_path_off")
     yield from (Trial(CALLED_DIRECTLY, kind) for kind in list_indirect(case))
     yield from (Trial(UNCHANGED, kind) for kind in dict.fromkeys(one.kind for one in list_changes(case)))
+    yield from (Trial(name) for name in (UNSHARED, TOUCHING) if edit(Trial(name), case) is not None)
     if is_written(case):
-        # Negated views share no memory and have strides of their own, so they end any failure of the form of results.
-        yield from [Trial(RETURNED_APART)] * (study.result.verdict is not Verdict.METADATA)
         yield Trial(WRITTEN_APART)
     if case.calls:
         yield Trial(_CALLS_APART)

@@ -283,6 +283,7 @@ _ROWS = (
     Experiment("calls_apart", Edit(), "each call made of a module of its own", mechanism="later_call"),
     Experiment("torch", OtherTorch(), "torch {}"),
     Experiment("called_directly", Edit(), "its operations called directly, not as {}", mechanism="region"),
+    Experiment("functions_apart", Edit(), "a function of its own for each region"),
     Experiment("shorter", Edit(), "the program cut after `{}`"),
     Experiment("only_region", Edit(), "nothing but a sine in {}", mechanism="region"),
     Experiment("unchanged", Edit(), "the module left as it is, without {}", mechanism="changed"),

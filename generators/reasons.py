@@ -136,6 +136,9 @@ class Reason(Enum):
         "a scan beside checkpoint, in a custom operation or in a transform",
         'checkpoint: TorchRuntimeError; grad: "Expected FakeTensor"',
     )
+    CARRIED = Why(
+        _TORCH, "a loop that hands on a value of another type", 'scan: "Expected init and carry to have same metadata"'
+    )
     REGION_ROWS = Why(_TORCH, "a loop whose results have no row for each of its rows", "a row of the result is missing")
     FROZEN = Why(
         _TORCH, "freezing beside changes of the module", "documentation of freezing: parameters become constants"

@@ -94,7 +94,7 @@ def drop_writes(case: Case) -> Iterator[Case]:
 
 def drop_regions(case: Case) -> Iterator[Case]:
     """Drop all regions, then each; then leave out operations at an end of a region, half of them or one, or take a
-    simpler option."""
+    simpler option, a carry fewer, or forward order."""
     for kept in ((), *(drop_each(case.regions) if len(case.regions) > 1 else ())) if case.regions else ():
         yield replace(case, regions=kept)
     for at, region in enumerate(case.regions):
@@ -102,8 +102,10 @@ def drop_regions(case: Case) -> Iterator[Case]:
             for ops in (region.ops[count:], region.ops[:-count]) if 0 < count < len(region.ops) else ():
                 yield replace(case, regions=edits.swap(case.regions, at, replace(region, ops=ops)))
         options = REGIONS[region.kind].options
-        for option in options[: options.index(region.option)]:
-            yield replace(case, regions=edits.swap(case.regions, at, replace(region, option=option)))
+        simpler = [replace(region, option=option) for option in options[: options.index(region.option)]]
+        simpler += [replace(region, carries=kept) for kept in drop_each(region.carries)]
+        for plain in (*simpler, *[replace(region, reverse=False)] * region.reverse):
+            yield replace(case, regions=edits.swap(case.regions, at, plain))
 
 
 def return_less(case: Case) -> Iterator[Case]:

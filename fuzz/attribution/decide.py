@@ -16,6 +16,7 @@ from corpus.ledger import load as read_ledger
 from fuzz.attribution.edits import (
     CALLED_DIRECTLY,
     DROPOUT,
+    FUNCTIONS_APART,
     OF_OPERANDS,
     TOUCHING,
     UNCHANGED,
@@ -212,6 +213,8 @@ def list_conditions(study: Study) -> Iterator[Trial]:
     kinds = list(dict.fromkeys(op.kind for op in case.ops))
     if _LAYERS & {*kinds}:
         yield Trial("fast_path_off")
+    if edit(Trial(FUNCTIONS_APART), case) is not None:
+        yield Trial(FUNCTIONS_APART)
     yield from (Trial(CALLED_DIRECTLY, kind) for kind in list_indirect(case))
     yield from (Trial(UNCHANGED, kind) for kind in dict.fromkeys(one.kind for one in list_changes(case)))
     yield from (Trial(name) for name in (UNSHARED, TOUCHING) if edit(Trial(name), case) is not None)

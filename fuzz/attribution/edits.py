@@ -16,7 +16,7 @@ from generators.program.edits import (
     substitute,
 )
 from generators.program.ops import OPS, PROBABILITIES, make_op
-from generators.program.regions import call_directly
+from generators.program.regions import call_directly, separate_functions
 from generators.program.sizes import Size
 from generators.program.type_check import attributes, types_of
 from generators.program.values import FLOATS, LOW_PRECISION
@@ -24,6 +24,7 @@ from generators.program.writes import is_in_place, is_written
 
 CALLED_DIRECTLY, UNCHANGED, WRITTEN_APART, OTHER_WRITE = "called_directly", "unchanged", "written_apart", "other_write"
 UNSHARED, RETURNED_APART, TOUCHING = "unshared", "returned_apart", "touching"
+FUNCTIONS_APART = "functions_apart"
 DROPOUT = "dropout"
 OVERLAPPING = ("unfold", "expand", "expand_as", "as_strided")
 """Operations whose results may overlap in memory."""
@@ -169,6 +170,7 @@ EDITS: dict[str, Callable[[Case, str], Case | None]] = {
     "offset_given": lambda case, _: _give_offsets(case),
     "default": lambda case, name: replace(case, settings=tuple(one for one in case.settings if one[0] != name)),
     CALLED_DIRECTLY: call_directly,
+    FUNCTIONS_APART: lambda case, _: separate_functions(case),
     UNCHANGED: without_changes,
     WRITTEN_APART: lambda case, _: _write_copies(case),
     "dropped": _drop,

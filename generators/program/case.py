@@ -178,6 +178,14 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
+class Carry:
+    """A value that a step of a loop hands to the next step. Outside of the loop, `next` is the value after the last."""
+
+    start: ValueName  # the value that the first step reads; within the loop, that of the step before
+    next: _ResultName  # an operation in the loop, of the same type
+
+
+@dataclass(frozen=True, slots=True)
 class Region:
     """A run of operations in a function of their own, by name. `kind`: of `generators.program.regions`."""
 
@@ -185,6 +193,8 @@ class Region:
     ops: tuple[_ResultName, ...]
     over: _DimName = ""  # the dimension that a loop runs over
     option: str = ""  # one of `RegionKind.options`
+    carries: tuple[Carry, ...] = ()
+    reverse: bool = False  # whether a loop begins at the last row
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +289,7 @@ class Case:
         tails = {
             "settings": sorted(self.settings),
             "before": [[one.case.canonical(), one.times] for one in self.before],
-            "regions": [_exact(one)[: None if one.option else -1] for one in self.regions],
+            "regions": [_tell_region(one) for one in self.regions],
             "setup": self.setup,
             "numbers": self.numbers,
         }
@@ -323,6 +333,12 @@ def _tell_call(call: LaterCall) -> list[Any]:
     """The fields of a call, without the last ones that are empty of `changes`, `numbers` and `shares`."""
     told: list[Any] = _exact(call)[:-1]
     return (told if call.numbers else told[: -1 if call.changes else -2]) + _tell(call, "shares")
+
+
+def _tell_region(region: Region) -> list[Any]:
+    """The fields of a region, without those after `over` that have their defaults."""
+    told = [*_exact(region)[:3], *filter(None, [region.option]), *_tell(region, "reverse")]
+    return told + [_exact(region.carries)] * bool(region.carries)
 
 
 def _exact(value: Any) -> Any:

@@ -58,7 +58,9 @@ def substitute(case: Case, names: Mapping[str, str]) -> Case:
     """The case with values read under other names. A contract that describes a replaced value is dropped."""
     ops = tuple(redirect_reads(op, names) for op in case.ops)
     returns = tuple(dict.fromkeys(names.get(r, r) for r in case.returns))
-    return replace(case, ops=ops, returns=returns, contracts=rename(list_unaffected(case, names), names))
+    contracts = rename(list_unaffected(case, names), names)
+    regions = tuple(replace(one, carries=rename(one.carries, names)) for one in case.regions)
+    return replace(case, ops=ops, returns=returns, contracts=contracts, regions=regions)
 
 
 def skip_op(case: Case, op: Op) -> Case:

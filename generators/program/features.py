@@ -62,6 +62,7 @@ def features(case: Case) -> frozenset[str]:
     words.update(f"calls:{word}" for word in list_differences(case))
     words.update(f"region:{region.kind}" for region in case.regions)
     words.update(f"region:{region.kind}:{region.option}" for region in case.regions if region.option)
+    words.update(f"region:{region.kind}:carries" for region in case.regions if region.carries)
     words.update(f"writes:{target}" for target in list_targets(case))
     for item in case.inputs:
         words.update(_of_input(item))

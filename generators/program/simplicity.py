@@ -39,7 +39,10 @@ def sort_key(case: Case) -> tuple[float, ...]:
         case.autocast is not None,
         sum(OPS[op.kind].cost for op in case.ops),
         sum(len(region.ops) for region in case.regions),
-        sum(REGIONS[region.kind].options.index(region.option) for region in case.regions),
+        sum(
+            REGIONS[region.kind].options.index(region.option) + len(region.carries) + region.reverse
+            for region in case.regions
+        ),
         sum(_attr_cost(op) for op in case.ops),
         sum(_DTYPE_RANK.get(i.dtype, 3) for i in case.inputs),
         sum(_input_cost(i) for i in case.inputs),

@@ -15,6 +15,7 @@ from generators.program.contracts import check_contract
 from generators.program.given import check_given
 from generators.program.indices import check_indices
 from generators.program.kept_places import is_added
+from generators.program.loops import find_carried
 from generators.program.numbers import check_numbers, check_texts, keep_numbers
 from generators.program.ops import FUNCTIONS, OPS, complete_attributes
 from generators.program.ops.attention import FLEX_NAMES
@@ -269,12 +270,15 @@ def prune(case: Case) -> Case:
     Keeps writes into inputs, and writes that a later read may see.
     """
     owners = find_owners(case)
-    needed = set(case.returns)
-    seen = {owners.get(name) for name in (*case.returns, *(item.name for item in case.inputs))}
-    for op in reversed(case.ops):
-        if op.name in needed or (OPS[op.kind].writes and owners[op.name] in seen):
-            needed.update((op.name, *op.args))
-            seen.update(owners.get(name) for name in op.args)
+    needed, before = set(case.returns), -1
+    while len(needed) > before:
+        before = len(needed)
+        seen = {owners.get(name) for name in (*case.returns, *(item.name for item in case.inputs))}
+        for op in reversed(case.ops):
+            if op.name in needed or (OPS[op.kind].writes and owners[op.name] in seen):
+                needed.update((op.name, *op.args))
+                seen.update(owners.get(name) for name in op.args)
+        needed.update(find_carried(case, needed))
     ops = tuple(o for o in case.ops if o.name in needed)
     needed.update(i.part.of for i in case.inputs if i.part and i.name in needed)
     inputs = tuple(i for i in case.inputs if i.name in needed)

@@ -19,6 +19,7 @@ from generators.sampling.numbers import add_numbers
 from generators.sampling.operations import DRAWN, OWN_WRITERS, add_operations
 from generators.sampling.regions import add_regions
 from generators.sampling.sample import sample
+from generators.sampling.scans import add_carries
 from generators.sampling.writes import add_read_by_strides
 
 _GROUPS = {"operations": DRAWN, "regions": tuple(REGIONS), "changes": tuple(KINDS)}
@@ -26,6 +27,7 @@ _FORMS: dict[str, Callable[[Case, Choices], Case]] = {
     "integers": partial(add_integers, share=1.0),
     "shared_arguments": share_arguments,
     "odd_views": write_through_views,
+    "carries": add_carries,
     **{form: partial(add_dtypes, share=1.0, only=form) for form in WRITERS},
 }
 """Programs that no single operation tells, by name."""

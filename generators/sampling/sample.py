@@ -28,6 +28,7 @@ from generators.sampling.memory import add_memory
 from generators.sampling.numbers import NUMBERS_SHARE, add_numbers
 from generators.sampling.operations import add_operations
 from generators.sampling.regions import add_regions
+from generators.sampling.scans import add_carries
 from generators.sampling.states import add_states
 from generators.sampling.steps import AttentionExtras, draw_extras, draw_many_extras, insert_noop
 from generators.sampling.writes import add_read_by_strides, insert_writes
@@ -135,6 +136,7 @@ MEMORY_SHARE = 0.03  # the share of cases with arguments that share memory, or w
 MASKS_SHARE = 0.3  # the share of random cases that get more dropout, and show its masks
 OPERATIONS_SHARE = 0.08  # the share of cases with operations of the whole table
 REGIONS_SHARE = 0.08  # the share of cases with regions
+CARRIES_SHARE = 0.02  # the share of cases with loops whose steps hand on values
 CHANGED_SHARE = 0.5  # the share of cases with several calls whose module changes between them
 CHANGED_BEFORE_SHARE = 0.01  # the share of cases with a single call whose module changes before it
 RETURNED_TWICE_SHARE = 0.01  # the share of cases that return a value again
@@ -208,6 +210,9 @@ def sample(
     regions = Choices(f"{seed}:{index}:regions")
     if regions.chance(REGIONS_SHARE):
         case = add_regions(case, regions)
+    carries = Choices(f"{seed}:{index}:carries")
+    if carries.chance(CARRIES_SHARE):
+        case = add_carries(case, carries)
     case = show_dropouts(case, Choices(f"{seed}:{index}:masks"), MASKS_SHARE)
     case = add_integers(case, Choices(f"{seed}:{index}:integers"), INTEGERS_SHARE)
     case = add_dtypes(case, Choices(f"{seed}:{index}:dtypes"), DTYPES_SHARE)

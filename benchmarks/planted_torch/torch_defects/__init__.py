@@ -2,7 +2,7 @@
 
 import functools
 
-from . import calls, casts, codegen, graphs, rules, sharding
+from . import calls, casts, codegen, graphs, rules, sharding, views
 from .attention import OPERATIONS, RELUS, REPLACEMENTS, Change
 from .compilers import COMPILER_DEFECTS
 from .structures import STRUCTURES
@@ -21,10 +21,12 @@ __all__ = (
 
 _AUTOCAST = ("torch.amp.autocast_mode", "_enter_autocast")
 _LOWERINGS = ("torch._inductor.lowering", "lowerings")
+_REGIONS = ("torch._higher_order_ops.passes.inline_invoke_subgraph", "inline_single_use_invoke_subgraph")
 _RULE = ("torch._functorch.autograd_function", "AutogradFunctionApply.__call__")
 _SIZES = ("torch._dynamo.guards", "convert_to_concrete_values")
 _WRAPPERS = "torch._functorch._aot_autograd.runtime_wrappers"
 _WRAPPER = (_WRAPPERS, "RuntimeWrapper.post_compile")
+_TRANSFORMS = "torch._functorch.eager_transforms"
 _PLACEMENTS = "torch.distributed.tensor.placement_types"
 _POST_GRAD, _PRE_GRAD = (("torch._inductor.compile_fx", f"_recursive_{when}_grad_passes") for when in ("post", "pre"))
 
@@ -41,6 +43,10 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     "graph_reused": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.reuse_numbers)),
     "branch_swapped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.take_other_branch)),
     "first_step_skipped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.skip_first_step)),
+    "first_body_reused": (*_REGIONS, functools.partial(graphs.edit_graph, edit=graphs.reuse_first_body)),
+    "inner_region_skipped": (*_REGIONS, functools.partial(graphs.edit_graph, edit=graphs.skip_inner_regions)),
+    "carry_repeated": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.hand_on_first)),
+    "captured_gradient_cut": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.forget_earlier_steps)),
     "custom_arguments_swapped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.swap_arguments)),
     "custom_argument_reversed": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.reverse_axes)),
     "members_mismatched": (*_PRE_GRAD, functools.partial(graphs.edit_graph, edit=graphs.mismatch_members)),
@@ -108,18 +114,20 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     "moved_shard_reversed": (_PLACEMENTS, "Shard._to_new_shard_dim", sharding.reverse_moved_shard),
     "clip_forgotten": (*_RULE, rules.forget_clips),
     "slots_swapped": (*_RULE, rules.swap_slots),
+    "copy_back_lost": (_TRANSFORMS, "_propagate_functional_input_mutation", lambda _: lambda _given, _written: None),
+    "view_not_replayed": (_TRANSFORMS, "_maybe_unwrap_functional_tensor", rules.replay_no_views),
     "autocast_kept": (*_AUTOCAST, casts.keep_autocast),
     "inner_dtype_ignored": (*_AUTOCAST, casts.ignore_inner_dtype),
     "shared_offset_lost": (_WRAPPERS, "merge_view_inputs", calls.lose_offsets),
     "overlap_missed": (_WRAPPERS, "compute_overlapping_inputs", calls.miss_overlap),
-    "diagonal_cut": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.cut_diagonals)),
-    "bytes_cut": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.cut_bytes)),
-    "sum_wrapped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.wrap_sums)),
+    "diagonal_cut": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=views.cut_diagonals)),
+    "bytes_cut": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=views.cut_bytes)),
+    "sum_wrapped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=views.wrap_sums)),
     "negative_ignored": ("torch._inductor.decomposition", "decompositions", codegen.ignore_negative),
-    "real_in_both_parts": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.add_to_both_parts)),
-    "own_dtype_saturated": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.saturate_own_dtypes)),
-    "pooled_sizes_swapped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.swap_pooled_sizes)),
-    "remainder_dropped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.drop_remainders)),
+    "real_in_both_parts": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=views.add_to_both_parts)),
+    "own_dtype_saturated": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=views.saturate_own_dtypes)),
+    "pooled_sizes_swapped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=views.swap_pooled_sizes)),
+    "remainder_dropped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=views.drop_remainders)),
     "buffer_stale": ("torch._inductor.codegen.cpp", "CppKernelProxy.codegen_nodes", codegen.read_stale),
 }
 

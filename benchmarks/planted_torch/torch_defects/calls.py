@@ -109,7 +109,7 @@ def guard_no_flag(match: Any) -> Any:
 
     @functools.wraps(match)
     def planted(self: Any, guard: Any) -> None:
-        if not guard.originating_source.is_local() or "self" in guard.name:
+        if not guard.is_local() or "self" in guard.name:
             match(self, guard)
 
     return planted

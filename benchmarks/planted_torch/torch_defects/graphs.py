@@ -128,6 +128,55 @@ def skip_first_step(graph: Any) -> None:
         node.args = (condition, body, (later, *carried), *rest)
 
 
+def _edit_steps(graph: Any, change: Callable[[Any, list[Any]], None]) -> None:
+    """Change the results of the steps of scans. `change` gets the first arguments of a step, which are what the step
+    before hands on, and the step's results."""
+    for node in graph.find_nodes(op="call_function", target=_higher_order().scan):
+        step = getattr(graph.owning_module, node.args[0].target)
+        handed = list(step.graph.find_nodes(op="placeholder"))[: len(node.args[1])]
+        (output,) = step.graph.find_nodes(op="output")
+        results = list(output.args[0])
+        with step.graph.inserting_before(output):
+            change(handed, results)
+        output.args = (tuple(results),)
+        step.recompile()
+
+
+def _higher_order() -> Any:
+    import torch
+
+    return torch.ops.higher_order
+
+
+def hand_on_first(graph: Any) -> None:
+    """A step of a scan hands on a value twice: as its first and as its second carry, if they have one form."""
+    import torch
+
+    def change(handed: list[Any], results: list[Any]) -> None:
+        forms = [(value.meta["val"].shape, value.meta["val"].dtype) for value in results[: len(handed)][:2]]
+        if len(forms) > 1 and forms[0] == forms[1]:
+            first = results[0]
+            results[1] = first.graph.call_function(torch.ops.aten.clone.default, (first,))
+            results[1].meta.update(first.meta)
+
+    _edit_steps(graph, change)
+
+
+def forget_earlier_steps(graph: Any) -> None:
+    """The gradient of a tensor that all steps of a scan read is that of a single step: no sum over steps."""
+    import torch
+
+    def change(handed: list[Any], results: list[Any]) -> None:
+        for place, before in enumerate(handed):
+            made = results[place]
+            if made.target is torch.ops.aten.add.Tensor and made.args[0] is before:
+                results[place] = made.graph.call_function(torch.ops.aten.clone.default, (made.args[1],))
+                results[place].meta.update(made.meta)
+
+    if any(node.name.startswith("tangents") for node in graph.find_nodes(op="placeholder")):
+        _edit_steps(graph, change)
+
+
 def _find_custom(graph: Any) -> list[Any]:
     calls = (node for node in graph.nodes if node.op == "call_function")
     return [node for node in calls if str(getattr(node.target, "namespace", "")).startswith("case_")]
@@ -271,106 +320,34 @@ def mask_first_head(graph: Any) -> None:
         mask.recompile()
 
 
-def _insert_before(node: Any, target: Any, *args: Any, **options: Any) -> Any:
-    """A new call before `node`, with the value that it has for the values of its arguments."""
-    from torch.utils._pytree import tree_leaves
-
-    with node.graph.inserting_before(node):
-        made = node.graph.call_function(target, args, options)
-    given = (arg.meta["val"] if hasattr(arg, "meta") else arg for arg in args)
-    with tree_leaves(node.meta["val"])[0].fake_mode:
-        made.meta["val"] = target(*given, **options)
-    return made
-
-
-def cut_diagonals(graph: Any) -> None:
-    """A write through a diagonal leaves out the last place of the diagonal."""
+def _find_regions(graph: Any) -> list[Any]:
     import torch
 
-    aten = torch.ops.aten
-    for node in graph.find_nodes(op="call_function", target=aten.diagonal_scatter.default):
-        base, written, *axes = node.args
-        if base.target is not aten.full.default:  # of a gradient
-            before = _insert_before(node, aten.diagonal.default, base, *axes)
-            last = _insert_before(node, aten.slice.Tensor, before, -1, -1)
-            node.update_arg(1, _insert_before(node, aten.slice_scatter.default, written, last, -1, -1))
+    return list(graph.find_nodes(op="call_function", target=torch.ops.higher_order.invoke_subgraph))
 
 
-def cut_bytes(graph: Any) -> None:
-    """A write through a view of narrower items reaches as many of these as the tensor itself has."""
-    import torch
-
-    aten = torch.ops.aten
-    for node in graph.find_nodes(op="call_function", target=aten.view.dtype):
-        written, dtype = node.args
-        view = next((one for one in written.all_input_nodes if one.target is aten.view.dtype), None)
-        if view is not None and view.args[0].meta["val"].dtype == dtype:
-            length = view.args[0].meta["val"].shape[-1]
-            reached = _insert_before(node, aten.slice.Tensor, written, -1, 0, length)
-            node.update_arg(0, _insert_before(node, aten.slice_scatter.default, view, reached, -1, 0, length))
+def _describe_form(node: Any) -> str:
+    value = node.meta.get("example_value")
+    values = value if isinstance(value, tuple) else (value,)
+    return str([(one.shape, one.dtype) if hasattr(one, "shape") else one for one in values])
 
 
-def wrap_sums(graph: Any) -> None:
-    """Sums of narrow integers wrap around as their own dtype does, and are int64 all the same."""
-    import torch
-
-    convert = torch.ops.prims.convert_element_type.default
-    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.sum.dim_IntList):
-        dtype = node.args[0].meta["val"].dtype
-        if dtype in (torch.uint8, torch.int8, torch.int16) and not node.kwargs:
-            narrow = _insert_before(node, node.target, *node.args, dtype=dtype)
-            node.replace_all_uses_with(_insert_before(node, convert, narrow, torch.int64))
+def reuse_first_body(graph: Any) -> None:
+    """All regions of a graph whose operands and results have the same forms run the body of the first of them."""
+    first: dict[str, Any] = {}
+    for node in _find_regions(graph):
+        forms = str([*map(_describe_form, (*node.args[2:], node))])
+        node.args = (*first.setdefault(forms, node.args[:2]), *node.args[2:])
 
 
-def saturate_own_dtypes(graph: Any) -> None:
-    """Reductions with a narrow dtype of their own stop at the ends of the dtype, where they have to wrap around."""
-    import torch
-
-    aten, convert = torch.ops.aten, torch.ops.prims.convert_element_type.default
-    for target in (aten.sum.dim_IntList, aten.prod.dim_int, aten.cumsum.default, aten.cumprod.default):
-        for node in graph.find_nodes(op="call_function", target=target):
-            dtype = node.kwargs.get("dtype")
-            if dtype in (torch.uint8, torch.int8, torch.int16):
-                limits = torch.iinfo(dtype)
-                wide = _insert_before(node, target, *node.args, dtype=torch.int64)
-                ends = (_insert_before(node, aten.full.default, [], end) for end in (limits.min, limits.max))
-                stopped = _insert_before(node, aten.maximum.default, wide, next(ends))
-                stopped = _insert_before(node, aten.minimum.default, stopped, next(ends))
-                node.replace_all_uses_with(_insert_before(node, convert, stopped, dtype))
-
-
-def add_to_both_parts(graph: Any) -> None:
-    """A real tensor that is added to a complex tensor is added to the imaginary part too."""
-    import torch
-
-    aten = torch.ops.aten
-    for node in graph.find_nodes(op="call_function", target=aten.add.Tensor):
-        complexes = [arg.meta["val"].is_complex() for arg in node.args if hasattr(arg, "meta")]
-        if complexes in ([True, False], [False, True]):
-            place = complexes.index(False)
-            real = node.args[place]
-            node.update_arg(place, _insert_before(node, aten.complex.default, real, real))
-
-
-def swap_pooled_sizes(graph: Any) -> None:
-    """Places of pooled values are counted with height for width where the tensor lies in memory in another order."""
-    import torch
-
-    target = torch.ops.prims._low_memory_max_pool_offsets_to_indices.default  # noqa: SLF001
-    for node in graph.find_nodes(op="call_function", target=target):
-        if not node.args[0].meta["val"].is_contiguous():
-            node.update_arg(2, node.args[2][::-1])
-
-
-def drop_remainders(graph: Any) -> None:
-    """Windows of adaptive pooling all have one size, and what remains of an axis is in none of them."""
-    import torch
-
-    aten = torch.ops.aten
-    for target in (aten._adaptive_avg_pool2d.default, aten.adaptive_max_pool2d.default):  # noqa: SLF001
-        for node in graph.find_nodes(op="call_function", target=target):
-            for axis, count in zip((-2, -1), node.args[1], strict=True):
-                length = node.args[0].meta["val"].shape[axis]
-                if 0 < count < length and length % count:
-                    whole = length // count * count
-                    node.update_arg(0, _insert_before(node, aten.slice.Tensor, node.args[0], axis, 0, whole))
+def skip_inner_regions(graph: Any) -> None:
+    """A region that a region calls gives its first operand of the form of its result."""
+    for name in dict.fromkeys(node.args[0].target for node in _find_regions(graph)):
+        body = getattr(graph.owning_module, name)
+        for node in _find_regions(body.graph):
+            for result in list(node.users):
+                alike = [one for one in node.args[2:] if _describe_form(one) == _describe_form(result)]
+                if alike:
+                    result.replace_all_uses_with(alike[0])
+        skip_inner_regions(body.graph)
+        body.recompile()

@@ -116,6 +116,7 @@ class MechanismKind(Word):
     LATER_CALL_AND_WRITE = "later_call_and_write", "a later call with {changed}, and a write into {into} by {by}"
     REGION = "region", "{region}"
     CHANGED = "changed", "{changed}"
+    FORWARD_CAST = "forward_cast", "a backward pass outside of the autocast around its call"
     EARLIER_CASES = "earlier_cases", "something that earlier calls leave in the process"
     # Failures of any part.
     TWO_DTYPES = "two_dtypes", "an operation is given tensors of two dtypes"

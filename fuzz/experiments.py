@@ -287,6 +287,7 @@ _ROWS = (
     Experiment("shorter", Edit(), "the program cut after `{}`"),
     Experiment("only_region", Edit(), "nothing but a sine in {}", mechanism="region"),
     Experiment("unchanged", Edit(), "the module left as it is, without {}", mechanism="changed"),
+    Experiment("cast_over_backward", Edit(), "autocast over the backward pass too", mechanism="forward_cast"),
     Experiment("written_apart", Edit(), "each write made into a contiguous copy"),
     Experiment("unshared", Edit(), "each argument in memory of its own", mechanism="shared_memory"),
     Experiment("returned_apart", Edit(), "negated copies of what is returned"),

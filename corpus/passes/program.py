@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from generators.errors import CaseError
 from generators.program import edits
 from generators.program.calls import at_call
-from generators.program.case import Attr, Case, Input, LaterCall, Op, SharedSlice, Values
+from generators.program.case import AROUND, Attr, Case, Input, LaterCall, Op, SharedSlice, Values
 from generators.program.kept_places import list_simpler
 from generators.program.numbers import set_numbers
 from generators.program.ops import OPS, make_op
@@ -259,8 +259,8 @@ def simplify_mode(case: Case) -> Iterator[Case]:
     contracts = tuple(replace(c, dropout=0.0) for c in case.contracts if not (drops and c.dropout))
     if case.training and case.dynamic:
         yield replace(case, mode="inference", dynamic=False, contracts=contracts)
-    yield replace(case, dynamic=False)
-    yield replace(case, autocast=None)
+    yield from (replace(case, dynamic=False), replace(case, autocast=None), replace(case, around_backward=False))
+    yield from (replace(case, around=around, around_backward=False) for around in ("", *AROUND[1:3]) if case.around)
     if case.mode == "training_on_sum":
         yield replace(case, mode="training")
     if case.mode != "inference":

@@ -319,6 +319,8 @@ def _find_sharing(study: Study, cause: RootCause) -> RootCause | None:
 def _find_state(study: Study, cause: RootCause) -> RootCause:
     """`cause` with the change, later call or write that the failure needs. If a call fails alone, that call's cause."""
     case, mechanism, write = study.case, cause.mechanism, {}
+    if (over := study.try_out("cast_over_backward")).flips:
+        return replace(cause, mechanism=Mechanism(MechanismKind.FORWARD_CAST), evidence=(*cause.evidence, over))
     for kind in dict.fromkeys(change.kind for change in case.setup):
         unchanged = study.try_out(UNCHANGED, kind)
         if unchanged.flips:

@@ -56,7 +56,8 @@ _SAME_ROW = {
     MechanismKind.NOT_FINITE_IN: MechanismKind.WRONG_IN,
 }
 _OF_STATE = {MechanismKind.REGION, MechanismKind.LATER_CALL, MechanismKind.WRITTEN, MechanismKind.LATER_CALL_AND_WRITE}
-_OF_STATE |= {MechanismKind.CHANGED, MechanismKind.SHARED_MEMORY, MechanismKind.WRITTEN_THROUGH}
+_OF_STATE |= {MechanismKind.CHANGED, MechanismKind.FORWARD_CAST}
+_OF_STATE |= {MechanismKind.SHARED_MEMORY, MechanismKind.WRITTEN_THROUGH}
 _ROW_OF = {row.mechanism: row.id for row in EXPERIMENTS.values() if isinstance(row.change, Edit) and row.mechanism}
 
 
@@ -225,7 +226,11 @@ def list_conditions(study: Study) -> Iterator[Trial]:
     if is_random(case):
         yield Trial(DROPPED, DROPOUT)
     yield from (Trial(_DEFAULT, name) for name, _ in case.settings)
-    yield from (Trial(name) for name in (*OF_OPERANDS, "offset_given") if edit(Trial(name), case) is not None)
+    yield from (
+        Trial(name)
+        for name in ("cast_over_backward", *OF_OPERANDS, "offset_given")
+        if edit(Trial(name), case) is not None
+    )
     yield from (Trial(DROPPED, kind) for kind in reversed(kinds) if kind not in usual)
     if study.result.verdict is Verdict.METADATA:
         yield from (Trial(CONTIGUOUS, kind) for kind in reversed(kinds) if kind not in usual)

@@ -172,6 +172,7 @@ EDITS: dict[str, Callable[[Case, str], Case | None]] = {
     CALLED_DIRECTLY: call_directly,
     FUNCTIONS_APART: lambda case, _: separate_functions(case),
     UNCHANGED: without_changes,
+    "cast_over_backward": lambda case, _: replace(case, around_backward=True) if case.is_cast_forward else None,
     WRITTEN_APART: lambda case, _: _write_copies(case),
     "dropped": _drop,
     OTHER_WRITE: lambda case, _: _write_otherwise(case),

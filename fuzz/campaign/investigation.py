@@ -9,6 +9,7 @@ from fuzz.ask.evaluator import Judged
 from fuzz.ask.question import Asker, ProcessState, Question
 from fuzz.bug_identity import compare_outcome, indirectness, is_same_failure, kind_of
 from fuzz.campaign.history import find_earlier, find_repeats
+from fuzz.changed_rewrites import describe_changed, has_rewrites
 from fuzz.experiments import Outcome
 from fuzz.protocol import EAGER, Parted, SubjectResult, Verdict
 from fuzz.protocol.render import describe
@@ -187,6 +188,13 @@ class Investigation:
         """The verdict of the baseline on the minimal case, by its version."""
         baseline = self._baseline_results.get((conclusion.case.id, conclusion.shown.subject))
         return {} if baseline is None else {self.baseline_version: str(baseline.verdict)}
+
+    def list_changed_rewrites(self, conclusion: Conclusion) -> list[str]:
+        """The rewrites of the minimal case that fired in the baseline or in this version alone, in lines."""
+        baseline = self._baseline_results.get((conclusion.case.id, conclusion.shown.subject))
+        both = {self.baseline_version: baseline, "this version": conclusion.shown}
+        compiled = {label: one for label, one in both.items() if one is not None and has_rewrites(one.verdict)}
+        return describe_changed({label: one.applied_rewrites for label, one in compiled.items()})
 
     def _find_smallest_confirmed(
         self, trajectory: list[Case], wanted: SubjectResult, subject: str

@@ -79,6 +79,17 @@ class RecordedCall:
     module: str  # the path of the submodule that makes it
     autocast: str = ""  # the dtype of the autocast around it
     with_gradients: bool = True
+    within: tuple[str, ...] = ()  # functions around it that torch traces or calls specially, such as checkpoint
+
+
+@dataclass(frozen=True)
+class VariedRun:
+    """The same run with another value of a number that forward takes."""
+
+    name: str
+    value: bool | int | float  # in the recorded run
+    other: bool | int | float
+    calls: tuple[RecordedCall, ...]  # with the tensors of the recorded run, by number
 
 
 @dataclass(frozen=True)
@@ -91,6 +102,7 @@ class Recorded(Message):
     training: bool
     reads: tuple[str, ...] = ()  # calls that give Python numbers from the content of tensors, with their modules
     autocast: str = ""  # around the whole
+    varied: tuple[VariedRun, ...] = ()  # of each number among the arguments with which it makes the same calls
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from dataclasses import fields, replace
 
 from generators.errors import add_place, require
-from generators.program.case import Case, Input, LaterCall
+from generators.program.case import AROUND, Case, Input, LaterCall
 from generators.program.changes import KINDS, at_state, check_changes, list_changes
 from generators.program.numbers import check_varied, set_numbers
 from generators.program.ops import OPS
@@ -16,6 +16,7 @@ _WORDS = {
     "values": ("equal", "same", "other"),
     "under": ("", "training", "inference", "no_grad", "inference_mode"),
     "step": ("", "sgd", "adamw"),
+    "around": ("", *AROUND),
 }
 CHANGES = {
     "sizes": "other sizes",
@@ -25,6 +26,7 @@ CHANGES = {
     "reseeds": "the random state of the first",
     "numbers": "other numbers",
     "shares": "arguments that share memory",
+    "around": "another autocast around the call",
     "other": "other values",
     "same": "the same tensors",
     "nothing": "nothing changed",
@@ -40,9 +42,18 @@ def seed_at(case: Case, call: LaterCall) -> int:
     return 100 * (1 + case.calls.index(call)) if call.values == "other" else 0
 
 
+def list_arounds(case: Case) -> list[str]:
+    """The autocast around each call, of `AROUND`; "" for none. A call that keeps one has that of the call before."""
+    arounds = [case.around]
+    for call in case.calls:
+        arounds.append(arounds[-1] if call.around == "kept" else (call.around or case.around).removeprefix("off"))
+    return arounds
+
+
 def at_call(case: Case, call: LaterCall) -> Case:
     """The program that this call runs, by itself: changes before it are its setup."""
-    setup, cast_to = at_state(case, case.calls.index(call) + 1 if call in case.calls else 0)
+    place = case.calls.index(call) + 1 if call in case.calls else 0
+    setup, cast_to = at_state(case, place)
     sizes, layouts, seed = dict(call.sizes), dict(call.layouts), seed_at(case, call)
     # A call's dtype applies to all arguments that share the dtype of the first floating argument.
     cast = next((item.dtype for item in case.inputs if item.dtype in FLOATS and not item.parameter), "")
@@ -62,6 +73,7 @@ def at_call(case: Case, call: LaterCall) -> Case:
         mode=call.under if call.under in ("training", "inference") else case.mode,
         calls=(),
         setup=setup,
+        around=list_arounds(case)[place],
     )
 
 
@@ -80,7 +92,7 @@ def check_calls(case: Case) -> None:
         return
     arguments = {item.name for item in case.arguments}
     variable = list_variable(case)
-    steps = {call.step for call in case.calls if call.step}
+    steps = any(call.step for call in case.calls)
     with add_place("calls"):
         require(len(case.calls) < _MOST, f"{len(case.calls) + 1} calls; at most {_MOST}", Reason.SIZE)
         require(not case.contracts, "a case with later calls has no contracts", Reason.CONTRACTED)
@@ -90,7 +102,6 @@ def check_calls(case: Case) -> None:
             Reason.GRAPH_KEPT,
         )
         require(not steps or _has_parameters(case), "a step without parameters", Reason.NO_PARAMETERS)
-        require(len(steps) < 2, "two optimizers", Reason.OPTIMIZERS)
         for name in sorted({name for call in case.calls for name, _ in call.sizes}):
             require(name in variable, f"{name} is no dimension that can vary between calls", Reason.VARIES)
         for call in case.calls:
@@ -120,6 +131,11 @@ def check_calls(case: Case) -> None:
                 Reason.MALFORMED,
             )
             check_varied(case, call)
+            if call.around == "kept":
+                around = list_arounds(case)[case.calls.index(call)]
+                require(bool(around), "around: there is no autocast around the call before", Reason.MALFORMED)
+                fits = "uncached" in around or not (call.step or call.changes)
+                require(fits, "around: a weight changes whose cast is cached", Reason.CAST_KEPT)
             is_copied = any(item.part and item.part.copied for item in case.inputs)
             require(is_copied or not call.shares, "shares: no argument is copied in the first call", Reason.MALFORMED)
 

@@ -29,6 +29,9 @@ _DimName = Annotated[str, NameOf.DIM]
 MODES = ("inference", "inference_mode", "training", "training_on_sum")
 """Simplest first. Gradients of outputs are random in training; on the sum of the outputs they are one expanded 1."""
 AUTOCAST = ("bfloat16", "float16")
+AROUND = ("off", *AUTOCAST, *(f"{dtype}+uncached" for dtype in AUTOCAST), "kept")
+"""The autocasts around a call: none; of a dtype, which without a cache casts a weight at each use; and that around the
+call before, which both calls share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,7 @@ class LaterCall:
     changes: tuple[Change, ...] = ()  # made before the call
     numbers: tuple[tuple[Annotated[str, NameOf.NUMBER], NumberValue], ...] = ()
     shares: bool = False  # whether arguments that are copies of parts in the first call share memory in this call
+    around: str = ""  # the autocast around this call, of `AROUND`; "": as around the first call
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +218,8 @@ class Case:
     values by name, of `generators.program.settings`. Only subjects that compile with options use them. `before` are the
     cases that must run first for this case to fail, in order. `regions` are runs of operations that torch calls as a
     function. `setup` are changes of the module before its first call. `numbers` are arguments that are no tensors.
+    `around` is the autocast around the first call, of `AROUND`, and `around_backward` says whether such autocasts are
+    also around backward passes.
     """
 
     dims: Annotated[tuple[tuple[_DimName, int], ...], KEYED]
@@ -231,6 +237,8 @@ class Case:
     regions: tuple[Region, ...] = ()
     setup: tuple[Change, ...] = ()
     numbers: Annotated[tuple[Number, ...], KEYED] = ()
+    around: str = ""
+    around_backward: bool = False
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
@@ -255,6 +263,26 @@ class Case:
     def may_train(self) -> bool:
         """Whether some call of the module is in training."""
         return self.training or any(call.under == "training" for call in self.calls)
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether the text has a function `calls`, which makes the calls of the module."""
+        return bool(self.calls or self.setup or self.mode == "inference_mode" or self.around)
+
+    @property
+    def has_around(self) -> bool:
+        """Whether there is an autocast around some call."""
+        return bool(self.around) or any(call.around not in ("", "off") for call in self.calls)
+
+    @property
+    def is_cast_forward(self) -> bool:
+        """Whether a call trains, and autocasts around calls are around forward alone."""
+        return self.has_around and self.may_train and not self.around_backward
+
+    @property
+    def outer_autocast(self) -> str | None:
+        """The dtype of the autocast that operations of the first call are under where no region is an autocast."""
+        return self.autocast or self.around.partition("+")[0] or None
 
     @cached_property
     def has_mesh(self) -> bool:
@@ -292,6 +320,8 @@ class Case:
             "regions": [_tell_region(one) for one in self.regions],
             "setup": self.setup,
             "numbers": self.numbers,
+            "around": self.around,
+            "around_backward": self.around_backward,
         }
         form = [
             sorted(self.dims),
@@ -330,9 +360,9 @@ def _tell(record: object, *names: str) -> list[str]:
 
 
 def _tell_call(call: LaterCall) -> list[Any]:
-    """The fields of a call, without the last ones that are empty of `changes`, `numbers` and `shares`."""
-    told: list[Any] = _exact(call)[:-1]
-    return (told if call.numbers else told[: -1 if call.changes else -2]) + _tell(call, "shares")
+    """The fields of a call, without the last ones that are empty of `changes`, `numbers`, `shares` and `around`."""
+    told: list[Any] = _exact(call)[:-2]
+    return (told if call.numbers else told[: -1 if call.changes else -2]) + _tell(call, "shares", "around")
 
 
 def _tell_region(region: Region) -> list[Any]:

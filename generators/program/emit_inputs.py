@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from generators.program.calls import at_call, seed_at
+from generators.program.calls import at_call, list_arounds, seed_at
 from generators.program.case import Case, Input, LaterCall, SharedSlice
 from generators.program.changes import KINDS, ChangeText
 from generators.program.emit_layers import indent
@@ -69,28 +69,30 @@ def _emit_part(case: Case, item: Input, part: SharedSlice) -> str:
 
 def emit_calls(case: Case) -> str:
     """The text of `calls(module)`: it yields the inputs of each call, and changes the module between calls."""
-    if not (case.calls or case.setup or case.mode == "inference_mode"):
+    if not case.is_sequence:
         return ""
-    step = next((call.step for call in case.calls if call.step), "")
-    lines = [f"optimizer = {_OPTIMIZERS[step]}"] if step else []
+    steps = dict.fromkeys(call.step for call in case.calls if call.step)
+    optimizers = dict(zip(steps, ("optimizer", "optimizer2"), strict=False))
+    lines = [f"{name} = {_OPTIMIZERS[step]}" for step, name in optimizers.items()]
     keeps_first = any(call.values == "same" for call in case.calls)
     changes, training = ChangeText(case), case.training
-    for place, call in enumerate(
-        [LaterCall(values="same" if keeps_first else "equal", changes=case.setup), *case.calls]
-    ):
-        if call.step:
-            lines += ["optimizer.step()", "optimizer.zero_grad()"]
+    first = LaterCall(values="same" if keeps_first else "equal", changes=case.setup)
+    for place, (call, around) in enumerate(zip([first, *case.calls], list_arounds(case), strict=True)):
+        own = [f"{optimizers[call.step]}.{method}()" for method in ("step", "zero_grad")] if call.step else []
         wanted = {"training": True, "inference": False}.get(call.under, case.training)
         if wanted != training:
-            lines.append(f"module.{'train' if wanted else 'eval'}()")
+            own.append(f"module.{'train' if wanted else 'eval'}()")
             training = wanted
         if call.reseeds:
-            lines.append("torch.manual_seed(0)")
-        lines += _yield(case, call, changes, is_first=place == 0)
+            own.append("torch.manual_seed(0)")
+        is_kept = call.around == "kept"
+        own += _yield(case, call, changes, "" if is_kept else around, is_first=place == 0)
+        # The lines of the call before end with its autocast.
+        lines += indent(own) if is_kept else own
     return "\n\ndef calls(module):\n" + "\n".join(indent(lines)) + "\n"
 
 
-def _yield(case: Case, call: LaterCall, changes: ChangeText, *, is_first: bool) -> Iterator[str]:
+def _yield(case: Case, call: LaterCall, changes: ChangeText, around: str, *, is_first: bool) -> Iterator[str]:
     texts: dict[str, list[str]] = {"argument": [], "call": [], "": []}
     for change in call.changes:
         target = KINDS[change.kind].target if KINDS[change.kind].of_call else ""
@@ -110,15 +112,18 @@ def _yield(case: Case, call: LaterCall, changes: ChangeText, *, is_first: bool) 
     contexts = texts["call"]
     if under in _CONTEXTS and (under != case.mode or under == "inference_mode"):
         contexts = [_CONTEXTS[under], *contexts]
+    dtype, _, uncached = around.partition("+")
+    option = ", cache_enabled=False" * bool(uncached)
+    autocasts = [f'torch.autocast("cpu", dtype=torch.{dtype}{option})'] if dtype else []
     head = ["first = inputs()"] if is_first and given == "first" else []
-    if given != "first" and (texts["argument"] or (contexts and not is_first)):
+    if given != "first" and (texts["argument"] or ((contexts or autocasts) and not is_first)):
         head, given = [f"given = {given}"], "given"
     head += [text.replace("given[", f"{given}[", 1) for text in texts["argument"]]
     body = [*head, f"yield {given}"]
     # The first call's inputs are made within its contexts.
     start = 0 if is_first else len(head)
-    if contexts:
-        body = [*body[:start], f"with {', '.join(contexts)}:", *indent(body[start:])]
+    for context in filter(None, [", ".join(contexts), *autocasts]):
+        body = [*body[:start], f"with {context}:", *indent(body[start:])]
     yield from body
 
 

@@ -19,8 +19,8 @@ from generators.reasons import Reason
 
 _MOST = 8
 """How many numbers a case may have."""
-_TAKEN = frozenset({"seed", "abs", "max", "min", "round", "int", "float", "bool"})
-"""Names that the text has for an argument of `inputs`, and for functions of Python."""
+TAKEN = frozenset({"seed", "abs", "max", "min", "round", "int", "float", "bool"})
+"""Names of no number: those that the text has for an argument of `inputs`, and for functions of Python."""
 _LARGEST = 1 << 31
 """Integers are smaller. PyTorch's symbols are of 64 bits, where products of larger integers would overflow."""
 
@@ -102,7 +102,7 @@ def check_numbers(case: Case, types: Mapping[str, TensorType]) -> None:
     for number in case.numbers:
         with add_place("numbers", number.name):
             _check_value(number.value)
-            require(number.name not in _TAKEN, "the text has the name for something else")
+            require(number.name not in TAKEN, "the text has the name for something else")
             require(bool(number.uses), "nothing uses the number")
             for use in number.uses:
                 _check_use(case, number.value, use)

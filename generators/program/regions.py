@@ -129,7 +129,7 @@ def ops_of(case: Case, region: Region) -> list[Op]:
 
 def list_autocasts(case: Case) -> dict[str, str | None]:
     """The dtype of the autocast around each operation, by name: of the innermost; None where it is off."""
-    casts = {op.name: case.autocast for op in case.ops}
+    casts = {op.name: case.outer_autocast for op in case.ops}
     for region in case.regions:
         if region.kind == "autocast":
             dtype = region.option if region.option in AUTOCAST else None

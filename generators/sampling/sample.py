@@ -15,7 +15,7 @@ from generators.program.writes import is_written
 from generators.sampling.attention import attend
 from generators.sampling.blocks import block_module
 from generators.sampling.builder import Builder
-from generators.sampling.calls import add_calls, add_sizes
+from generators.sampling.calls import add_around, add_calls, add_sizes
 from generators.sampling.changes import add_changes
 from generators.sampling.choices import Choices
 from generators.sampling.dropout import show_dropouts
@@ -128,6 +128,7 @@ WRITTEN_CALLED_SHARE = 0.3  # the share of cases with writes that get several ca
 _EMPTY = {"S": 3.0, "T": 3.0, "B": 2.0}
 HEADS_INNER_SHARE = 0.25  # for kernels: the share of cases with q, k, v in [B, S, H, D] whose contract keeps it
 AUTOCAST_SHARE = 0.03  # the share of cases under autocast, of those that stay well typed
+AROUND_SHARE = 0.03  # the share of cases with autocasts around their calls
 STATES_SHARE = 0.15  # the share of cases whose call is in another state, doubled for kernels
 INTEGERS_SHARE = 0.03  # the share of cases with integers beyond 2^31, or that wrap around
 DTYPES_SHARE = 0.03  # the share of cases with narrow integers, complex numbers, or places in other orders of memory
@@ -221,6 +222,9 @@ def sample(
     numbers = Choices(f"{seed}:{index}:numbers")
     if numbers.chance(NUMBERS_SHARE):
         case = add_numbers(case, numbers)
+    around = Choices(f"{seed}:{index}:around")
+    if around.chance(AROUND_SHARE):
+        case = add_around(case, around)
     again = Choices(f"{seed}:{index}:again")
     if again.chance(RETURNED_TWICE_SHARE):
         case = replace(case, returns=(*case.returns, again.pick(case.returns)))

@@ -5,8 +5,9 @@ import hashlib
 import importlib
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 
 from fuzz.check.module.model_runs import ModelError, PackageMissing
+from fuzz.check.module.module_numbers import change_number, is_same_run, list_numbers, set_number
 from fuzz.check.module.recorder import ATTENTION_WORDS, CallRecorder, list_leaves, name_autocast
 from fuzz.check.module.released_models import PACKAGES, build, list_runs
 from fuzz.check.run import value_files
@@ -29,10 +31,12 @@ from fuzz.protocol.recording import (
     LoadModule,
     NotRecorded,
     Recorded,
+    RecordedCall,
     RecordSubmodule,
     Repeat,
     Repeated,
     Submodule,
+    VariedRun,
 )
 
 
@@ -84,7 +88,8 @@ class ModuleSession:
         runs = list_runs(self._factory) if message.lists_runs and _is_released(self._factory) else ()
         self._make()
         recorder = self._record_root()
-        counts, attends = defaultdict[str, int](int), set[str]()
+        # The whole is judged also where a transform or a compiler makes all its calls.
+        counts, attends = defaultdict[str, int](int, {"": 0}), set[str]()
         for call in recorder.calls:
             parents = [call.module[:end] for end, letter in enumerate(call.module) if letter == "."]
             for path in dict.fromkeys(("", *parents, call.module)):
@@ -175,16 +180,9 @@ class ModuleSession:
         module, args, kwargs, autocast = self._capture(message.path)
         self._module = module
         training = module.training
-        named = _name_arguments(module, args, kwargs)
-        given = [(name, "argument", tensor) for name, tensor in named]
-        given += [(name, "parameter", tensor) for name, tensor in module.named_parameters()]
-        given += [(name, "buffer", tensor) for name, tensor in module.named_buffers()]
-        self._recorder = recorder = CallRecorder(module, message.known, given, keeps_values=True)
-        torch.manual_seed(0)
-        with recorder.watch_modules(), torch.set_grad_enabled(training):
-            cast = torch.autocast(self._device, dtype=getattr(torch, autocast)) if autocast else nullcontext()
-            with recorder, cast:
-                result = module(*args, **kwargs)
+        self._recorder = recorder = _make_recorder(module, args, kwargs, message)
+        with torch.set_grad_enabled(training):
+            result = self._run_recorded(recorder, args, kwargs, autocast)
             if not list_leaves(result):
                 raise ModuleError(f"{message.path or 'the module'} returns {_name_type(result)}, which holds no tensor")
             recorded = recorder.finish(result, training=training, autocast=autocast)
@@ -197,7 +195,30 @@ class ModuleSession:
                 }
                 returned = [recorder.objects[number] for number in dict.fromkeys(recorded.returns)]
                 self._gradients = _differentiate(returned, leaves)
-        return recorded
+        return replace(recorded, varied=tuple(self._vary(message, recorded)))
+
+    def _run_recorded(
+        self, recorder: CallRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], autocast: str
+    ) -> Any:
+        torch.manual_seed(0)
+        with recorder.watch_modules(), torch.set_grad_enabled(recorder.root.training):
+            cast = torch.autocast(self._device, dtype=getattr(torch, autocast)) if autocast else nullcontext()
+            with recorder, cast:
+                return recorder.root(*args, **kwargs)
+
+    def _vary(self, message: RecordSubmodule, recorded: Recorded) -> Iterator[VariedRun]:
+        """A run with another value of each number among the arguments. Without calls if it differs in more."""
+        module, args, kwargs, autocast = self._capture(message.path)
+        for name, value in list_numbers(module.forward, args, kwargs).items():
+            module, args, kwargs, autocast = self._capture(message.path)
+            other, calls = change_number(value), tuple[RecordedCall, ...]()
+            with suppress(Exception):
+                changed = set_number(module.forward, args, kwargs, name, other)
+                recorder = _make_recorder(module, args, kwargs, message)
+                result = self._run_recorded(recorder, *changed, autocast)
+                again = recorder.finish(result, training=module.training, autocast=autocast)
+                calls = again.calls if is_same_run(recorded, again.calls, again.tensors) else ()
+            yield VariedRun(name, value, other, calls)
 
     def _keep(self, message: KeepValues) -> KeptValues:
         copies = self._recorder.copies
@@ -215,11 +236,13 @@ class ModuleSession:
             else:
                 for name, number in message.parameters:
                     _set_value(module, name, copies[number])
-                inputs = MemoryMap(torch.clone)([copies[number] for _, number in message.inputs])
+                # Numbers of the text follow its tensors.
+                tensors = MemoryMap(torch.clone)([copies[number] for _, number in message.inputs])
+                inputs = [*tensors, *program.inputs()[len(tensors) :]]
             numbers = [number for _, number in message.inputs]
             training = self._module.training and message.compares_gradients
             if training:
-                for number, value in zip(numbers, inputs, strict=True):
+                for number, value in zip(numbers, inputs, strict=False):
                     value.requires_grad_(number in self._gradients or self._recorder.objects[number].requires_grad)
             torch.manual_seed(0)
             with torch.set_grad_enabled(training):
@@ -229,7 +252,7 @@ class ModuleSession:
                 if recorded is not None and not same_bits(output.detach(), recorded.detach()):
                     return Repeated(f"output {index}")
             if training:
-                leaves = dict(zip(numbers, inputs, strict=True))
+                leaves = dict(zip(numbers, inputs, strict=False))
                 leaves |= {number: getattr(module, name) for name, number in message.parameters}
                 # A buffer that a call wrote into is no leaf.
                 gradients = _differentiate(outputs, {n: v for n, v in leaves.items() if v.requires_grad and v.is_leaf})
@@ -240,6 +263,15 @@ class ModuleSession:
         finally:
             program.close()
         return Repeated()
+
+
+def _make_recorder(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], message: RecordSubmodule
+) -> CallRecorder:
+    given = [(name, "argument", tensor) for name, tensor in _name_arguments(module, args, kwargs)]
+    given += [(name, "parameter", tensor) for name, tensor in module.named_parameters()]
+    given += [(name, "buffer", tensor) for name, tensor in module.named_buffers()]
+    return CallRecorder(module, message.known, given, keeps_values=True)
 
 
 def _is_released(name: str) -> bool:

@@ -1,14 +1,16 @@
 """Records the torch-level calls of a module's run: the spellings that a compiler sees, before any decomposition."""
 
+import functools
 import gc
+import sys
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode, resolve_name
+from torch.overrides import TorchFunctionMode, _pop_mode_temporarily, resolve_name
 from torch.utils import _pytree
 
 from fuzz.check.module.distributions import describe_tensor
@@ -21,6 +23,9 @@ _COUNTS = ("arange", "repeat_interleave", "repeat", "tile", "pad", "interpolate"
 """Functions whose sizes may be tensors; these are recorded as numbers."""
 _PLAIN = (bool, int, float, str, type(None))
 _SWITCHES = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+
+_SPECIAL = {"torch.utils.checkpoint": "checkpoint", "torch._higher_order_ops.invoke_subgraph": "nested_compile_region"}
+"""By module: the function that runs its argument."""
 
 
 def name_function(function: Any) -> str:
@@ -53,11 +58,13 @@ class CallRecorder(TorchFunctionMode):
         keeps_values: bool = False,
     ) -> None:
         super().__init__()
+        self.root = root
         self.calls: list[RecordedCall] = []
         self.tensors: list[RecordedTensor] = []
         self.copies: dict[int, Tensor] = {}  # by number: values before the run, and with `keeps_values` all
         self.results: dict[int, Tensor] = {}  # by number: the values that are returned, at the end of the run
         self.reads: list[str] = []
+        self._functions = dict(_list_functions())
         self._known, self._keeps_values = known, keeps_values
         self._numbers: dict[int, int] = {}  # by id
         self.objects: list[Tensor] = []  # keeps ids taken
@@ -74,6 +81,9 @@ class CallRecorder(TorchFunctionMode):
         self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if torch._C._are_functorch_transforms_active():
+            # Its tensors stand for others. The results of the transform are tensors that no call made.
+            return func(*args, **kwargs)
         name = name_function(func)
         short = name.rpartition(".")[2]
         is_python = isinstance(func, types.FunctionType) and _has_switch(func)
@@ -103,8 +113,8 @@ class CallRecorder(TorchFunctionMode):
         made = list_leaves(result) or ([target] if writes and target is not None else [])
         if made:
             results = tuple(self._add(tensor, "made") for tensor in made)
-            enabled = torch.is_grad_enabled()
-            call = RecordedCall(name, *described, results, self._paths[-1], autocast, enabled)
+            enabled, around = torch.is_grad_enabled(), _list_around(self._functions)
+            call = RecordedCall(name, *described, results, self._paths[-1], autocast, enabled, around)
             self.calls.append(call)
         elif short in _READS and target is not None:
             self._note_read(name)
@@ -115,7 +125,7 @@ class CallRecorder(TorchFunctionMode):
 
     @contextmanager
     def watch_modules(self) -> Iterator[None]:
-        """Within it calls are told apart by submodule."""
+        """Within it calls are told apart by submodule, and compiled functions are no calls of their own."""
 
         def enter(module: nn.Module, _inputs: Any) -> None:
             self._paths.append(self._names.get(id(module), self._paths[-1]))
@@ -125,9 +135,13 @@ class CallRecorder(TorchFunctionMode):
 
         before = nn.modules.module.register_module_forward_pre_hook(enter)
         after = nn.modules.module.register_module_forward_hook(leave, always_call=True)
+        # torch.cond and flex_attention compile in eager too, which Dynamo refuses under a mode.
+        compile_ = torch.compile
+        torch.compile = _compile_without_mode(compile_)
         try:
             yield
         finally:
+            torch.compile = compile_
             before.remove()
             after.remove()
 
@@ -172,6 +186,42 @@ class CallRecorder(TorchFunctionMode):
         if isinstance(value, torch.device):
             return {"device": value.type}
         return value if isinstance(value, _PLAIN) else {"other": type(value).__name__}
+
+
+def _list_functions(of: type[Any] = torch.autograd.Function) -> Iterator[tuple[types.CodeType, str]]:
+    """The code of the forward of each autograd.Function, and its name. C calls it."""
+    for one in of.__subclasses__():
+        forward = one.__dict__.get("forward")
+        if isinstance(forward, staticmethod) and isinstance(forward.__func__, types.FunctionType):
+            yield forward.__func__.__code__, f"autograd.Function {one.__name__}"
+        yield from _list_functions(one)
+
+
+def _list_around(functions: Mapping[types.CodeType, str]) -> tuple[str, ...]:
+    """The functions on the stack that torch traces or calls specially, outermost first."""
+    found = dict[str, None]()
+    frame: types.FrameType | None = sys._getframe(2)
+    while frame is not None:
+        if name := functions.get(frame.f_code) or _SPECIAL.get(frame.f_globals.get("__name__", "")):
+            found[name] = None
+        frame = frame.f_back
+    return tuple(reversed(found))
+
+
+def _compile_without_mode(compile_: Callable[..., Any]) -> Callable[..., Any]:
+    """torch.compile, whose functions run without the innermost mode."""
+
+    def compile_function(*args: Any, **kwargs: Any) -> Any:
+        compiled = compile_(*args, **kwargs)
+
+        @functools.wraps(compiled)
+        def call(*given: Any, **named: Any) -> Any:
+            with _pop_mode_temporarily():
+                return compiled(*given, **named)
+
+        return call if isinstance(compiled, types.FunctionType) else compiled
+
+    return compile_function
 
 
 def _copy(tensor: Tensor) -> Tensor:

@@ -229,8 +229,9 @@ def _list_tensors(module: nn.Module, inputs: tuple[Any, ...]) -> Iterator[tuple[
     yield from ((str(index), value) for index, value in enumerate(inputs) if isinstance(value, Tensor))
 
 
-def _read_modes() -> tuple[bool, ...]:
-    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *map(torch.is_autocast_enabled, ("cpu", "cuda"))
+def _read_modes() -> tuple[object, ...]:
+    casts = ((torch.is_autocast_enabled(name), torch.get_autocast_dtype(name)) for name in ("cpu", "cuda"))
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *casts
 
 
 def backend(around: Callable[[], AbstractContextManager[Any]] = nullcontext) -> Callable[..., Any]:

@@ -59,8 +59,12 @@ PARTS |= {"self_included": "scatter_reduce", "products_narrowed": "integers"}
 PARTS |= dict.fromkeys(("number_cut", "flag_unguarded"), "numbers")
 PARTS |= dict.fromkeys(("first_body_reused", "inner_region_skipped"), "compile_region")
 PARTS |= dict.fromkeys(IN_EAGER, "functionalize")
-PARTS |= dict.fromkeys(("overlap_missed", "module_overlap_missed"), "shared_arguments")
 PARTS |= dict.fromkeys(("autocast_kept", "inner_dtype_ignored"), "autocast")
+PARTS |= dict.fromkeys(("shared_offset_lost", "overlap_missed", "module_overlap_missed"), "shared_arguments")
+PARTS |= dict.fromkeys(("diagonal_cut", "bytes_cut"), "odd_views")
+PARTS |= dict.fromkeys(("sum_wrapped", "negative_ignored", "own_dtype_saturated"), "reduced_integers")
+PARTS |= {"real_in_both_parts": "complex_numbers"}
+PARTS |= dict.fromkeys(("pooled_sizes_swapped", "remainder_dropped"), "places_in_memory")
 """The part of programs that a defect is about: campaigns of the engineers of that part draw it alone."""
 
 

@@ -290,7 +290,7 @@ _ROWS = (
     Experiment("cast_over_backward", Edit(), "autocast over the backward pass too", mechanism="forward_cast"),
     Experiment("written_apart", Edit(), "each write made into a contiguous copy"),
     Experiment("unshared", Edit(), "each argument in memory of its own", mechanism="shared_memory"),
-    Experiment("returned_apart", Edit(), "copies of what is returned"),
+    Experiment("returned_apart", Edit(), "negated copies of what is returned"),
     Experiment("touching", Edit(), "windows without gaps", mechanism="written_through"),
     Experiment("noted", Noted(), "`{}` as the last operation that began"),
     # Changes that are tried before a subject is blamed.

@@ -131,8 +131,10 @@ def _write_copies(case: Case) -> Case:
 
 
 def _return_copies(case: Case) -> Case:
-    copies = {name: make_name(case, f"{name[:24]}_copy") for name in case.returns}
-    ops = (make_op(copy, "clone", (name,), {}) for name, copy in copies.items())
+    """The case that returns new tensors: negated, since Inductor may return a view for a clone of it."""
+    copies, types = {name: make_name(case, f"{name[:24]}_copy") for name in case.returns}, types_of(case)
+    kinds = {name: "clone" if types[name].dtype == "bool" else "neg" for name in copies}
+    ops = (make_op(copy, kinds[name], (name,), {}) for name, copy in copies.items())
     return replace(case, ops=(*case.ops, *ops), returns=tuple(copies.values()))
 
 

@@ -2,7 +2,7 @@
 
 import functools
 
-from . import calls, casts, codegen, graphs, rules, sharding
+from . import calls, casts, codegen, graphs, rules, sharding, views
 from .attention import OPERATIONS, RELUS, REPLACEMENTS, Change
 from .compilers import COMPILER_DEFECTS
 from .structures import STRUCTURES
@@ -24,9 +24,10 @@ _LOWERINGS = ("torch._inductor.lowering", "lowerings")
 _REGIONS = ("torch._higher_order_ops.passes.inline_invoke_subgraph", "inline_single_use_invoke_subgraph")
 _RULE = ("torch._functorch.autograd_function", "AutogradFunctionApply.__call__")
 _SIZES = ("torch._dynamo.guards", "convert_to_concrete_values")
+_WRAPPERS = "torch._functorch._aot_autograd.runtime_wrappers"
+_WRAPPER = (_WRAPPERS, "RuntimeWrapper.post_compile")
 _TRANSFORMS = "torch._functorch.eager_transforms"
-_OVERLAP = ("torch._functorch._aot_autograd.runtime_wrappers", "compute_overlapping_inputs")
-_WRAPPER = ("torch._functorch._aot_autograd.runtime_wrappers", "RuntimeWrapper.post_compile")
+_OVERLAP = (_WRAPPERS, "compute_overlapping_inputs")
 _PLACEMENTS = "torch.distributed.tensor.placement_types"
 _POST_GRAD, _PRE_GRAD = (("torch._inductor.compile_fx", f"_recursive_{when}_grad_passes") for when in ("post", "pre"))
 
@@ -120,6 +121,15 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     "view_not_replayed": (_TRANSFORMS, "_maybe_unwrap_functional_tensor", rules.replay_no_views),
     "autocast_kept": (*_AUTOCAST, casts.keep_autocast),
     "inner_dtype_ignored": (*_AUTOCAST, casts.ignore_inner_dtype),
+    "shared_offset_lost": (_WRAPPERS, "merge_view_inputs", calls.lose_offsets),
+    "diagonal_cut": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=views.cut_diagonals)),
+    "bytes_cut": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=views.cut_bytes)),
+    "sum_wrapped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=views.wrap_sums)),
+    "negative_ignored": ("torch._inductor.decomposition", "decompositions", codegen.ignore_negative),
+    "real_in_both_parts": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=views.add_to_both_parts)),
+    "own_dtype_saturated": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=views.saturate_own_dtypes)),
+    "pooled_sizes_swapped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=views.swap_pooled_sizes)),
+    "remainder_dropped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=views.drop_remainders)),
     "buffer_stale": ("torch._inductor.codegen.cpp", "CppKernelProxy.codegen_nodes", codegen.read_stale),
 }
 

@@ -214,6 +214,20 @@ def return_arguments(post_compile: Any) -> Any:
     return planted
 
 
+def lose_offsets(merge: Any) -> Any:
+    """Arguments that share memory are views of one tensor in the graph; each starts where that tensor starts."""
+
+    def planted(*args: Any, **options: Any) -> Any:
+        *merged, views = merge(*args, **options)
+        for at, item in enumerate(views or ()):
+            if isinstance(item, tuple):
+                base, view = item
+                views[at] = base, view.as_strided(view.size(), view.stride(), 0).detach()
+        return (*merged, views)
+
+    return planted
+
+
 def forget_numbers(dump: Any) -> Any:
     """Keys of caches leave out the floats of a program, and the lengths of what is pickled."""
     return lambda self, obj: re.sub(rb"(?s)\d+\.\d+|X....|\x8c.|\x95........", b"", dump(self, obj))

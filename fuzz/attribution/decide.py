@@ -26,6 +26,7 @@ from generators.program.calls import at_call
 from generators.program.changes import list_changes
 from generators.program.emit import is_random
 from generators.program.features import features
+from generators.program.numbers import FORMULAS, list_uses
 from generators.program.ops import VIEWS
 from generators.program.regions import list_indirect
 from generators.program.writes import is_written
@@ -207,12 +208,16 @@ def list_conditions(study: Study) -> Iterator[Trial]:
     yield from (Trial(UNCHANGED, kind) for kind in dict.fromkeys(one.kind for one in list_changes(case)))
     if is_written(case):
         yield Trial(WRITTEN_APART)
+    for use in list_uses(case):
+        yield Trial("computed_before" if use in FORMULAS else "constant", use)
     if case.calls:
         yield Trial(_CALLS_APART)
     if is_random(case):
         yield Trial(DROPPED, DROPOUT)
     yield from (Trial(_DEFAULT, name) for name, _ in case.settings)
-    yield from (Trial(name) for name in (*OF_OPERANDS, "offset_given") if edit(Trial(name), case) is not None)
+    yield from (
+        Trial(name) for name in (*OF_OPERANDS, "wide_integers", "offset_given") if edit(Trial(name), case) is not None
+    )
     yield from (Trial(DROPPED, kind) for kind in reversed(kinds) if kind not in usual)
     if study.result.verdict is Verdict.METADATA:
         yield from (Trial(CONTIGUOUS, kind) for kind in reversed(kinds) if kind not in usual)

@@ -8,6 +8,8 @@ from generators.program.case import Attr, Case, Op
 from generators.program.changes import without_changes
 from generators.program.edits import (
     change_dtype,
+    compute_before,
+    make_constant,
     make_contiguous,
     make_name,
     map_attributes,
@@ -135,11 +137,14 @@ EDITS: dict[str, Callable[[Case, str], Case | None]] = {
     "contiguous": _with_contiguous_operands,
     "one_dtype": lambda case, _: _in_one_dtype(case),
     "float32": lambda case, _: change_dtype(case, LOW_PRECISION, "float32"),
+    "wide_integers": lambda case, _: change_dtype(case, ("int8", "uint8"), "int64"),
     "offset_given": lambda case, _: _give_offsets(case),
     "default": lambda case, name: replace(case, settings=tuple(one for one in case.settings if one[0] != name)),
     CALLED_DIRECTLY: call_directly,
     UNCHANGED: without_changes,
     WRITTEN_APART: lambda case, _: _write_copies(case),
+    "computed_before": compute_before,
+    "constant": make_constant,
     "dropped": _drop,
     OTHER_WRITE: lambda case, _: _write_otherwise(case),
 }

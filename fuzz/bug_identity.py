@@ -22,7 +22,7 @@ also shows without its dropout ranks with the last group."""
 _OUTPUT = Value.of_result("out")
 NOT_FINITE = "not_finite"
 """The `Symptom.aspect` of results that are NaN or infinite."""
-_WRITES = frozenset({"op:write", *(f"op:{kind}" for kind, spec in OPS.items() if spec.writes)})
+_WRITES = frozenset(f"op:{kind}" for kind, spec in OPS.items() if spec.writes)
 """Features that name the operation of a write."""
 # Nearly every case has these rewrites, so they say nothing about a bug.
 _EVERYDAY = re.compile(r"pointless_|fix_iota_device|bmm_to_mm|remove_noop|noop|view_to_reshape|same_meta")

@@ -290,7 +290,6 @@ _ROWS = (
     Experiment("only_region", Edit(), "nothing but a sine in {}", mechanism="region"),
     Experiment("unchanged", Edit(), "the module left as it is, without {}", mechanism="changed"),
     Experiment("written_apart", Edit(), "each write made into a contiguous copy"),
-    Experiment("memory_apart", Edit(), "arguments that share no memory"),
     Experiment("noted", Noted(), "`{}` as the last operation that began"),
     # Changes that are tried before a subject is blamed.
     Experiment("deterministic", WithSetting("deterministic_or_warn", True), "deterministic algorithms"),

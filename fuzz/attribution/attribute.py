@@ -48,7 +48,7 @@ from generators.program.edits import prune_if_valid
 from generators.program.numbers import list_uses
 from generators.program.ops import OPS
 from generators.program.regions import FUNCTION, GRADIENT, REGIONS, list_indirect, only_region
-from generators.program.writes import is_written, list_targets, list_views_written_through
+from generators.program.writes import is_written, list_targets
 
 _SYMBOLIC = "passes_dynamic"
 _STAGES = (DYNAMO, AOT_EAGER, DECOMPOSED, EXPORTED[0], PASSES, INDUCTOR, DYNAMIC, EXPORTED[1])
@@ -305,7 +305,6 @@ def _find_state(study: Study, cause: RootCause) -> RootCause:
             return replace(cause, mechanism=Mechanism(MechanismKind.CHANGED, details(changed=kind)), evidence=evidence)
     if is_written(case) and study.result.verdict.has_wrong_numbers:
         write = {"into": list_targets(case), "by": sorted({op.kind for op in case.ops if OPS[op.kind].writes})}
-        write["through"] = list_views_written_through(case)
         mechanism = Mechanism(MechanismKind.WRITTEN, details(**write))
     alone = [at_call(case, call) for call in ((LaterCall(), *case.calls) if case.calls else ())]
     tried = [study.try_out("calls_apart", case=one) for one in alone]

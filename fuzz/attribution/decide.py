@@ -13,7 +13,7 @@ from corpus.causes import Details, MechanismKind, Part, Stage
 from corpus.entry import load
 from corpus.ledger import Bug, Ledger
 from corpus.ledger import load as read_ledger
-from fuzz.attribution.edits import CALLED_DIRECTLY, DROPOUT, MEMORY_APART, OF_OPERANDS, UNCHANGED, WRITTEN_APART, edit
+from fuzz.attribution.edits import CALLED_DIRECTLY, DROPOUT, OF_OPERANDS, UNCHANGED, WRITTEN_APART, edit
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, subject_of
 from fuzz.bug_identity import Symptom, compare_outcome, measured_rewrite
@@ -29,7 +29,7 @@ from generators.program.features import features
 from generators.program.numbers import FORMULAS, list_uses
 from generators.program.ops import VIEWS
 from generators.program.regions import list_indirect
-from generators.program.writes import is_written, list_views_written_through
+from generators.program.writes import is_written
 
 EXACT = "exact"
 _CALLS_APART, _DEFAULT = "calls_apart", "default"
@@ -206,9 +206,6 @@ def list_conditions(study: Study) -> Iterator[Trial]:
         yield Trial("fast_path_off")
     yield from (Trial(CALLED_DIRECTLY, kind) for kind in list_indirect(case))
     yield from (Trial(UNCHANGED, kind) for kind in dict.fromkeys(one.kind for one in list_changes(case)))
-    if any(item.part for item in case.inputs):
-        yield Trial(MEMORY_APART)
-    yield from (Trial(WRITTEN_APART, view) for view in list_views_written_through(case))
     if is_written(case):
         yield Trial(WRITTEN_APART)
     for use in list_uses(case):

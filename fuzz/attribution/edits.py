@@ -21,10 +21,10 @@ from generators.program.ops import OPS, PROBABILITIES, make_op
 from generators.program.regions import call_directly
 from generators.program.type_check import types_of
 from generators.program.values import FLOATS, LOW_PRECISION
-from generators.program.writes import is_written, list_views_of_writes
+from generators.program.writes import is_in_place, is_written
 
 CALLED_DIRECTLY, UNCHANGED, WRITTEN_APART, OTHER_WRITE = "called_directly", "unchanged", "written_apart", "other_write"
-DROPOUT, MEMORY_APART = "dropout", "memory_apart"
+DROPOUT = "dropout"
 OVERLAPPING = ("unfold", "expand", "expand_as", "as_strided")
 """Operations whose results may overlap in memory."""
 _WRITE = "masked_fill_"
@@ -124,15 +124,8 @@ def _write_otherwise(case: Case) -> Case | None:
     return replace(case, ops=tuple(ops))
 
 
-def _write_copies(case: Case, view: str) -> Case:
-    """The case that writes into copies, by all writes or by those through a kind of view."""
-    through = list_views_of_writes(case)
-    return _read_copies(case, lambda op: op.args[:1] if op.name in through and view in ("", *through[op.name]) else ())
-
-
-def _share_nothing(case: Case) -> Case:
-    calls = tuple(replace(call, shares=False) for call in case.calls)
-    return replace(map_inputs(case, lambda item: replace(item, part=None)), calls=calls)
+def _write_copies(case: Case) -> Case:
+    return _read_copies(case, lambda op: op.args[:1] if OPS[op.kind].writes and not is_in_place(op) else ())
 
 
 def _give_offsets(case: Case) -> Case:
@@ -149,8 +142,7 @@ EDITS: dict[str, Callable[[Case, str], Case | None]] = {
     "default": lambda case, name: replace(case, settings=tuple(one for one in case.settings if one[0] != name)),
     CALLED_DIRECTLY: call_directly,
     UNCHANGED: without_changes,
-    WRITTEN_APART: _write_copies,
-    MEMORY_APART: lambda case, _: _share_nothing(case),
+    WRITTEN_APART: lambda case, _: _write_copies(case),
     "computed_before": compute_before,
     "constant": make_constant,
     "dropped": _drop,

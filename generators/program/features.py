@@ -13,8 +13,6 @@ from generators.program.writes import list_targets
 _SAME_OPERATION = {"log_softmax": "softmax", "type_as": "cast", "sub": "add"}
 _SAME_OPERATION |= dict.fromkeys(("bmm", "matmul", "einsum"), "product")
 _SAME_OPERATION |= dict.fromkeys(("full", "scalar", "zeros", "ones"), "constant")
-_PLAIN_WRITES = ("add_", "mul_", "copy_", "fill_", "zero_", "set_slice", "set_select")
-_SAME_OPERATION |= dict.fromkeys(_PLAIN_WRITES, "write")
 _EMPTY_ROWS = frozenset({"empty_row", "empty_row_mask", "zeros"})
 _COUNTS = frozenset({"small_counts", "signed"})
 _HIDING = -100.0

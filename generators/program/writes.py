@@ -44,24 +44,6 @@ def find_owners(case: Case) -> dict[str, str]:
     return owners
 
 
-def list_views_of_writes(case: Case) -> dict[str, list[str]]:
-    """By operation that writes, the kinds of views through which it writes, the last first."""
-    return {op.name: _list_views(case, op.args[0]) for op in case.ops if OPS[op.kind].writes and not is_in_place(op)}
-
-
-def list_views_written_through(case: Case) -> list[str]:
-    """The kinds of views through which the case writes."""
-    return sorted({kind for kinds in list_views_of_writes(case).values() for kind in kinds})
-
-
-def _list_views(case: Case, name: str) -> list[str]:
-    op, found = case.makers.get(name), list[str]()
-    while op is not None and (OPS[op.kind].writes or OPS[op.kind].memory.is_view) and op.args:
-        found += [] if OPS[op.kind].writes else [op.kind]
-        op = case.makers.get(op.args[0])
-    return found
-
-
 def list_written(case: Case) -> set[str]:
     """The inputs and results whose memory the case writes into."""
     owners = find_owners(case)

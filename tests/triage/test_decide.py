@@ -10,8 +10,7 @@ from corpus import casefile
 from corpus.causes import Details, Mechanism, MechanismKind, Stage, details
 from corpus.entry import Entry, Expectation, Found
 from fuzz.attribution.attribute import attribute, find_rewrite_cause
-from fuzz.attribution.decide import decides, find_deciding, list_conditions
-from fuzz.attribution.edits import edit
+from fuzz.attribution.decide import decides, find_deciding
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, mechanism_of
 from fuzz.experiments import Outcome, Trial, Tried
@@ -26,19 +25,6 @@ from tests.campaign.fakes import case
 from tests.fake_asker import FakeEvaluator, limit_steps
 from tests.triage.test_golden import SEEN_AS
 
-_WRITES = """
-case_format: 1
-dims: {D: 8}
-mode: inference
-inputs:
-  cache: {shape: [D], dtype: float32}
-  tail: {shape: [D - 2], dtype: float32, part: {of: cache, start: 2}}
-ops:
-- {name: windows, op: unfold, args: [cache], size: 2, step: 3}
-- {name: added, op: add_, args: [windows], other: 1.0}
-- {name: scaled, op: mul_, args: [tail], other: 2.0}
-returns: [cache, tail]
-"""
 Fails = Callable[[Case, str, tuple[Trial, ...]], bool]
 WRONG = SubjectResult("passes", Verdict.WRONG_RESULT)
 PASS = (("pass", ("fold",)),)
@@ -279,16 +265,3 @@ def test_a_rewrite_that_this_torch_was_seen_to_get_wrong_is_not_run_again(case: 
     cause = attribute(Entry(case, found=found), evaluator)
     assert (cause.part, cause.rewrites) == ("_sfdp_pattern_1", (proven,))
     assert evaluator.asked.count("passes") == asked and "inductor" not in evaluator.asked
-
-
-def test_a_view_and_shared_memory_tell_bugs_of_writes_apart() -> None:
-    written = casefile.loads(_WRITES)
-    trials = [one for one in list_conditions(study(lambda *_: True, written)) if one.experiment != "dropped"]
-    assert trials[:3] == [Trial("memory_apart"), Trial("written_apart", "unfold"), Trial("written_apart")]
-    apart = edit(Trial("written_apart", "unfold"), written)
-    assert apart is not None
-    assert [op.kind for op in apart.ops] == ["mul_"]  # nothing reads the copy that add_ writes into
-    assert edit(Trial("written_apart", "expand"), written) is None
-    alone = edit(Trial("memory_apart"), written)
-    assert alone is not None
-    assert not any(item.part for item in alone.inputs)

@@ -113,6 +113,8 @@ class MechanismKind(Word):
     # Needs of a program that keeps state.
     LATER_CALL = "later_call", "a later call with {changed}"
     WRITTEN = "written", "a write into {into} by {by}"
+    WRITTEN_THROUGH = "written_through", "a write through {view}"
+    SHARED_MEMORY = "shared_memory", "memory that arguments share"
     LATER_CALL_AND_WRITE = "later_call_and_write", "a later call with {changed}, and a write into {into} by {by}"
     REGION = "region", "{region}"
     CHANGED = "changed", "{changed}"

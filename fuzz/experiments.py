@@ -290,6 +290,9 @@ _ROWS = (
     Experiment("only_region", Edit(), "nothing but a sine in {}", mechanism="region"),
     Experiment("unchanged", Edit(), "the module left as it is, without {}", mechanism="changed"),
     Experiment("written_apart", Edit(), "each write made into a contiguous copy"),
+    Experiment("unshared", Edit(), "each argument in memory of its own", mechanism="shared_memory"),
+    Experiment("returned_apart", Edit(), "copies of what is returned"),
+    Experiment("touching", Edit(), "windows without gaps", mechanism="written_through"),
     Experiment("noted", Noted(), "`{}` as the last operation that began"),
     # Changes that are tried before a subject is blamed.
     Experiment("deterministic", WithSetting("deterministic_or_warn", True), "deterministic algorithms"),

@@ -29,7 +29,17 @@ from fuzz.attribution.ablation import (
     run_ablation,
 )
 from fuzz.attribution.decide import find_deciding, needs_write
-from fuzz.attribution.edits import CALLED_DIRECTLY, OF_OPERANDS, OTHER_WRITE, OVERLAPPING, UNCHANGED, list_low_precision
+from fuzz.attribution.edits import (
+    CALLED_DIRECTLY,
+    OF_OPERANDS,
+    OTHER_WRITE,
+    OVERLAPPING,
+    RETURNED_APART,
+    TOUCHING,
+    UNCHANGED,
+    UNSHARED,
+    list_low_precision,
+)
 from fuzz.attribution.foreign import find_foreign_cause
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, mechanism_of, subject_of
@@ -48,7 +58,7 @@ from generators.program.edits import prune_if_valid
 from generators.program.numbers import list_uses
 from generators.program.ops import OPS
 from generators.program.regions import FUNCTION, GRADIENT, REGIONS, list_indirect, only_region
-from generators.program.writes import is_written, list_targets
+from generators.program.writes import is_written, list_odd_views, list_targets
 
 _SYMBOLIC = "passes_dynamic"
 _STAGES = (DYNAMO, AOT_EAGER, DECOMPOSED, EXPORTED[0], PASSES, INDUCTOR, DYNAMIC, EXPORTED[1])
@@ -115,7 +125,8 @@ def attribute(entry: Entry, asker: Asker, ablation: Ablation | None = None, *, d
     if is_attention(entry.subject) or cause.is_attention_pattern or cause.stage is Stage.OPERATION:
         return cause
     study = replace(study, subject=subject_of(ablation.cheapest, entry))
-    return _find_region(study, cause) or (_find_state(study, cause) if result.verdict.is_silent else cause)
+    found = _find_region(study, cause) or _find_sharing(study, cause)
+    return found or (_find_state(study, cause) if result.verdict.is_silent else cause)
 
 
 def _find_lost_cause(study: Study, ablation: Ablation) -> RootCause:
@@ -295,6 +306,17 @@ def _list_around(study: Study) -> list[Tried]:
     return [tried for kind in kinds if (tried := study.try_out(CALLED_DIRECTLY, kind)).flips]
 
 
+def _find_sharing(study: Study, cause: RootCause) -> RootCause | None:
+    """`cause` with what the failure needs of arguments that share memory; None if it shows without them."""
+    if not (apart := study.try_out(UNSHARED)).flips:
+        return None
+    case, evidence = study.case, (*cause.evidence, apart)
+    returned = study.try_out(RETURNED_APART)
+    evidence = (*evidence, returned) if returned.flips else evidence
+    told = details(changed=list_differences(case), returned="views" if returned.flips else "")
+    return replace(cause, mechanism=Mechanism(MechanismKind.SHARED_MEMORY, told), evidence=evidence)
+
+
 def _find_state(study: Study, cause: RootCause) -> RootCause:
     """`cause` with the change, later call or write that the failure needs. If a call fails alone, that call's cause."""
     case, mechanism, write = study.case, cause.mechanism, {}
@@ -306,6 +328,12 @@ def _find_state(study: Study, cause: RootCause) -> RootCause:
     if is_written(case) and study.result.verdict.has_wrong_numbers:
         write = {"into": list_targets(case), "by": sorted({op.kind for op in case.ops if OPS[op.kind].writes})}
         mechanism = Mechanism(MechanismKind.WRITTEN, details(**write))
+        if views := list_odd_views(case):
+            touching = study.try_out(TOUCHING)
+            if not touching.outcome.fails:
+                evidence = (*cause.evidence, *([touching] if touching.flips else []))
+                cause = replace(cause, evidence=evidence)
+                mechanism = Mechanism(MechanismKind.WRITTEN_THROUGH, details(view=views))
     alone = [at_call(case, call) for call in ((LaterCall(), *case.calls) if case.calls else ())]
     tried = [study.try_out("calls_apart", case=one) for one in alone]
     failing = next((one for one, apart in zip(alone, tried, strict=True) if apart.outcome.fails), None)

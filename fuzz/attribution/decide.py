@@ -13,7 +13,16 @@ from corpus.causes import Details, MechanismKind, Part, Stage
 from corpus.entry import load
 from corpus.ledger import Bug, Ledger
 from corpus.ledger import load as read_ledger
-from fuzz.attribution.edits import CALLED_DIRECTLY, DROPOUT, OF_OPERANDS, UNCHANGED, WRITTEN_APART, edit
+from fuzz.attribution.edits import (
+    CALLED_DIRECTLY,
+    DROPOUT,
+    OF_OPERANDS,
+    TOUCHING,
+    UNCHANGED,
+    UNSHARED,
+    WRITTEN_APART,
+    edit,
+)
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, subject_of
 from fuzz.bug_identity import Symptom, compare_outcome, measured_rewrite
@@ -47,7 +56,7 @@ _SAME_ROW = {
     MechanismKind.NOT_FINITE_IN: MechanismKind.WRONG_IN,
 }
 _OF_STATE = {MechanismKind.REGION, MechanismKind.LATER_CALL, MechanismKind.WRITTEN, MechanismKind.LATER_CALL_AND_WRITE}
-_OF_STATE |= {MechanismKind.CHANGED}
+_OF_STATE |= {MechanismKind.CHANGED, MechanismKind.SHARED_MEMORY, MechanismKind.WRITTEN_THROUGH}
 _ROW_OF = {row.mechanism: row.id for row in EXPERIMENTS.values() if isinstance(row.change, Edit) and row.mechanism}
 
 
@@ -206,6 +215,7 @@ def list_conditions(study: Study) -> Iterator[Trial]:
         yield Trial("fast_path_off")
     yield from (Trial(CALLED_DIRECTLY, kind) for kind in list_indirect(case))
     yield from (Trial(UNCHANGED, kind) for kind in dict.fromkeys(one.kind for one in list_changes(case)))
+    yield from (Trial(name) for name in (UNSHARED, TOUCHING) if edit(Trial(name), case) is not None)
     if is_written(case):
         yield Trial(WRITTEN_APART)
     for use in list_uses(case):

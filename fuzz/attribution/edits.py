@@ -19,11 +19,13 @@ from generators.program.edits import (
 )
 from generators.program.ops import OPS, PROBABILITIES, make_op
 from generators.program.regions import call_directly
-from generators.program.type_check import types_of
+from generators.program.sizes import Size
+from generators.program.type_check import attributes, types_of
 from generators.program.values import FLOATS, LOW_PRECISION
 from generators.program.writes import is_in_place, is_written
 
 CALLED_DIRECTLY, UNCHANGED, WRITTEN_APART, OTHER_WRITE = "called_directly", "unchanged", "written_apart", "other_write"
+UNSHARED, RETURNED_APART, TOUCHING = "unshared", "returned_apart", "touching"
 DROPOUT = "dropout"
 OVERLAPPING = ("unfold", "expand", "expand_as", "as_strided")
 """Operations whose results may overlap in memory."""
@@ -128,6 +130,33 @@ def _write_copies(case: Case) -> Case:
     return _read_copies(case, lambda op: op.args[:1] if OPS[op.kind].writes and not is_in_place(op) else ())
 
 
+def _return_copies(case: Case) -> Case:
+    copies = {name: make_name(case, f"{name[:24]}_copy") for name in case.returns}
+    ops = (make_op(copy, "clone", (name,), {}) for name, copy in copies.items())
+    return replace(case, ops=(*case.ops, *ops), returns=tuple(copies.values()))
+
+
+def _unshare(case: Case) -> Case:
+    alone = map_inputs(case, lambda item: replace(item, part=None))
+    return replace(alone, calls=tuple(replace(call, shares=False) for call in case.calls))
+
+
+def _let_windows_touch(case: Case) -> Case:
+    """The case whose windows (`unfold`) follow each other without a gap, and fill a slice of their source."""
+    types, ops = types_of(case), list[Op]()
+    for op in case.ops:
+        if op.kind == "unfold":
+            source, attrs = op.args[0], attributes(op)
+            assert isinstance(attrs["dim"], int)
+            axis = attrs["dim"] % len(types[source].shape)
+            count, size = (types[op.name].sizes(case.sizes)[at] for at in (axis, -1))
+            part = make_name(case, f"{op.name[:24]}_part", (one.name for one in ops))
+            ops.append(make_op(part, "narrow", (source,), {"dim": axis, "stop": Size.of(count * size)}))
+            op = make_op(op.name, op.kind, (part,), {**attrs, "step": size})  # noqa: PLW2901 - in its place
+        ops.append(op)
+    return replace(case, ops=tuple(ops))
+
+
 def _give_offsets(case: Case) -> Case:
     return map_attributes(case, lambda name, value: 0 if (name, value) == ("offset", None) else value)
 
@@ -147,6 +176,9 @@ EDITS: dict[str, Callable[[Case, str], Case | None]] = {
     "constant": make_constant,
     "dropped": _drop,
     OTHER_WRITE: lambda case, _: _write_otherwise(case),
+    UNSHARED: lambda case, _: _unshare(case),
+    RETURNED_APART: lambda case, _: _return_copies(case),
+    TOUCHING: lambda case, _: _let_windows_touch(case),
 }
 """By the id of an experiment: the case edited for an argument; None if there is nothing to edit."""
 OF_OPERANDS = ("positive_scale", "contiguous", "one_dtype", "float32")

@@ -34,6 +34,18 @@ def list_targets(case: Case) -> list[str]:
     return sorted({"result" if item is None else "buffer" if item.parameter else "argument" for item in targets})
 
 
+def list_odd_views(case: Case) -> list[str]:
+    """The kinds of operations between memory and what is written that leave places of it out, or give one place to
+    several elements."""
+    makers = case.makers
+    kinds, names = set[str](), [op.args[0] for op in case.ops if OPS[op.kind].writes]
+    while names:
+        if (op := makers.get(names.pop())) is not None and (is_in_place(op) or not OPS[op.kind].owns_memory):
+            kinds |= {"expand" if op.kind == "expand_as" else op.kind} & {"expand", "unfold"}
+            names.append(op.args[0])
+    return sorted(kinds)
+
+
 def find_owners(case: Case) -> dict[str, str]:
     """For each value, the input or result that owns its memory. Operations that may return a view count as views."""
     shared = ((item.name, item.part) for item in case.inputs)

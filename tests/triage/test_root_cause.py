@@ -2,15 +2,18 @@
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from corpus import casefile
 from corpus.causes import Mechanism, MechanismKind, Stage, details
-from corpus.entry import Entry, Expectation
+from corpus.entry import Entry, Expectation, load
 from fuzz.attribution.ablation import EAGER, MATH, Ablation
 from fuzz.attribution.attribute import attribute
+from fuzz.attribution.decide import find_deciding
 from fuzz.attribution.locate import locate
 from fuzz.attribution.root_cause import RootCause, describe_evidence
 from fuzz.attribution.study import Study
@@ -20,6 +23,7 @@ from fuzz.protocol.failures import EmptyRowsNotZero, FaultyOperation, NotFinite,
 from fuzz.protocol.places import LocatedBy, Place
 from fuzz.protocol.rewrites import CALL, DROPPED, EXPANDED, OtherConstant, WrongRewrite
 from generators.program.case import Case, LaterCall
+from generators.program.ops import VIEWS
 from generators.records import decode, encode
 from tests.check.test_sequences import products
 from tests.fake_asker import FakeAsker
@@ -27,6 +31,7 @@ from tests.triage.conftest import ablation
 from tests.triage.test_attribute import OVERLAPPING
 from triage.report.wording import describe_place, link_source, quote_source
 
+KNOWN = Path(__file__).parents[2] / "corpus" / "known"
 WRITES = """
 case_format: 1
 dims: {B: 2}
@@ -116,6 +121,44 @@ def test_what_takes_a_later_call_or_a_write_is_a_cause_of_its_own(case: Case, al
 
     cause = attribute(Entry(case), FakeAsker(judge), ablation(aot_eager=Verdict.WRONG_RESULT))
     assert str(cause.mechanism) == str(cause.key.words) == mechanism
+
+
+def _has_gaps(case: Case) -> bool:
+    (windows,) = (dict(op.attrs) for op in case.ops if op.kind == "unfold")
+    return str(windows["size"]) != str(windows["step"])
+
+
+def _returns_a_view_of_shared_memory(case: Case) -> bool:
+    return any(item.part for item in case.inputs) and any(case.makers[name].kind in VIEWS for name in case.returns)
+
+
+@pytest.mark.parametrize(
+    ("name", "fails", "mechanism"),
+    [
+        ("windows-apart-written", _has_gaps, Mechanism(MechanismKind.WRITTEN_THROUGH, details(view="unfold"))),
+        (
+            "view-of-shared-arguments",
+            _returns_a_view_of_shared_memory,
+            Mechanism(MechanismKind.SHARED_MEMORY, details(returned="views")),
+        ),
+    ],
+)
+def test_the_memory_that_a_failure_needs_is_its_cause_whatever_writes_into_it(
+    name: str, fails: Callable[[Case], bool], mechanism: Mechanism
+) -> None:
+    known = load(KNOWN / f"{name}.case.yaml")
+    wrong = SubjectResult("aot_eager", Verdict.WRONG_RESULT)
+
+    def judge(case: Case, subject: str) -> SubjectResult:
+        return wrong if subject == "aot_eager" and fails(case) else SubjectResult(subject, Verdict.OK)
+
+    for kinds in ({}, {"add_": "mul_"}):
+        ops = tuple(replace(op, kind=kinds.get(op.kind, op.kind)) for op in known.case.ops)
+        entry = Entry(replace(known.case, ops=ops))
+        cause = attribute(entry, FakeAsker(judge), ablation(aot_eager=Verdict.WRONG_RESULT))
+        deciding = dict(find_deciding(Study(FakeAsker(judge), entry, "aot_eager", wrong), cause))
+        assert cause.mechanism == mechanism
+        assert deciding.keys() & {"unshared", "touching"}
 
 
 def test_a_fused_call_that_fails_in_dynamos_run_alone_is_to_blame_and_not_dynamo() -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 from corpus.versions import TORCH
 from generators.program.calls import CHANGES
+from generators.program.numbers import FORMULAS
 from generators.program.regions import REGIONS
 from generators.program.writes import TARGETS
 from generators.records import KEYED, SORTED, Rule, Word
@@ -18,6 +19,7 @@ DETAIL_LABELS = {
     **CHANGES,
     **TARGETS,
     **{kind: row.effect for kind, row in REGIONS.items()},
+    **{name: re.sub(r"^\((.*)\)$", r"\1", row.text.format(n="n")) for name, row in FORMULAS.items() if name},
     "associative_scan": "an associative scan",
     "causal_bottom_right": "causal from the bottom right",
     "group": "grouped queries",

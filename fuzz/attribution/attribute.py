@@ -55,6 +55,7 @@ from generators.program.attention_options import COMPARABLE
 from generators.program.calls import at_call, list_differences
 from generators.program.case import Case, LaterCall
 from generators.program.edits import prune_if_valid
+from generators.program.numbers import list_uses
 from generators.program.ops import OPS
 from generators.program.regions import FUNCTION, GRADIENT, REGIONS, list_indirect, only_region
 from generators.program.writes import is_written, list_odd_views, list_targets
@@ -343,7 +344,7 @@ def _find_state(study: Study, cause: RootCause) -> RootCause:
     if not (tried and all(apart.flips for apart in tried)):
         return replace(cause, mechanism=mechanism)
     kind = MechanismKind.LATER_CALL_AND_WRITE if write else MechanismKind.LATER_CALL
-    mechanism = Mechanism(kind, details(changed=list_differences(case) or "nothing", **write))
+    mechanism = Mechanism(kind, details(changed=list_differences(case) or "nothing", numbers=list_uses(case), **write))
     return replace(cause, mechanism=mechanism, evidence=(*cause.evidence, tried[0]))
 
 

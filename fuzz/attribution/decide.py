@@ -37,6 +37,7 @@ from generators.program.case import LaterCall
 from generators.program.changes import list_changes
 from generators.program.emit import is_random
 from generators.program.features import features
+from generators.program.numbers import FORMULAS, list_uses
 from generators.program.ops import VIEWS
 from generators.program.regions import list_indirect
 from generators.program.writes import is_written
@@ -226,12 +227,14 @@ def list_conditions(study: Study) -> Iterator[Trial]:
     yield from (Trial(name) for name in (UNSHARED, TOUCHING) if edit(Trial(name), case) is not None)
     if is_written(case):
         yield Trial(WRITTEN_APART)
+    for use in list_uses(case):
+        yield Trial("computed_before" if use in FORMULAS else "constant", use)
     if is_random(case):
         yield Trial(DROPPED, DROPOUT)
     yield from (Trial(_DEFAULT, name) for name, _ in case.settings)
     yield from (
         Trial(name)
-        for name in ("cast_over_backward", *OF_OPERANDS, "offset_given")
+        for name in ("cast_over_backward", *OF_OPERANDS, "wide_integers", "offset_given")
         if edit(Trial(name), case) is not None
     )
     yield from (Trial(DROPPED, kind) for kind in reversed(kinds) if kind not in usual)

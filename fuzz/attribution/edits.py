@@ -9,6 +9,8 @@ from generators.program.case import Attr, Case, Op
 from generators.program.changes import without_changes
 from generators.program.edits import (
     change_dtype,
+    compute_before,
+    make_constant,
     make_contiguous,
     make_name,
     map_attributes,
@@ -167,6 +169,7 @@ EDITS: dict[str, Callable[[Case, str], Case | None]] = {
     "contiguous": _with_contiguous_operands,
     "one_dtype": lambda case, _: _in_one_dtype(case),
     "float32": lambda case, _: change_dtype(case, LOW_PRECISION, "float32"),
+    "wide_integers": lambda case, _: change_dtype(case, ("int8", "uint8"), "int64"),
     "offset_given": lambda case, _: _give_offsets(case),
     "default": lambda case, name: replace(case, settings=tuple(one for one in case.settings if one[0] != name)),
     CALLED_DIRECTLY: call_directly,
@@ -174,6 +177,8 @@ EDITS: dict[str, Callable[[Case, str], Case | None]] = {
     UNCHANGED: without_changes,
     "cast_over_backward": lambda case, _: replace(case, around_backward=True) if case.is_cast_forward else None,
     WRITTEN_APART: lambda case, _: _write_copies(case),
+    "computed_before": compute_before,
+    "constant": make_constant,
     "dropped": _drop,
     OTHER_WRITE: lambda case, _: _write_otherwise(case),
     UNSHARED: lambda case, _: _unshare(case),

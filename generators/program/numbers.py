@@ -80,6 +80,16 @@ def set_numbers(case: Case, values: Mapping[str, NumberValue]) -> Case:
     return replace(case, ops=tuple(ops), numbers=numbers)
 
 
+def list_uses(case: Case) -> list[str]:
+    """What numbers of the case are for: names of formulas, and attributes without a formula, such as `mul.other`."""
+    return sorted({name_use(case, use) for number in case.numbers for use in number.uses})
+
+
+def name_use(case: Case, use: NumberUse) -> str:
+    """The name of a use in `list_uses`."""
+    return use.formula or f"{case.makers[use.op].kind}.{use.attribute}"
+
+
 def spell_numbers(case: Case, op: Op) -> dict[str, str]:
     """By attribute of the operation, the text of the number that stands for it."""
     return {

@@ -29,6 +29,7 @@ stand beside `name`, `op` and `args`. Defaults are those of `generators.program.
 - `regions`: mappings with the fields of `Region`
 - `setup`, and `changes` of a call: mappings with the fields of `Change`
 - `numbers`: mappings by name, with the fields of `Number`
+- `around`, `around_backward`: as in `Case`
 - `before`: mappings with the fields of `Earlier`; a case in it has no `case_format`
 """
 
@@ -49,7 +50,7 @@ from generators.records import Codec, RecordError, RecordForm, at, describe_data
 _FORMAT = 1
 KEYS = (
     *("case_format", "dims", "mode", "dynamic", "autocast", "inputs", "ops", "returns", "contracts"),
-    *("calls", "checkpoint", "settings", "before", "regions", "setup", "numbers"),
+    *("calls", "checkpoint", "settings", "before", "regions", "setup", "numbers", "around", "around_backward"),
 )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 from corpus.versions import TORCH
 from generators.program.calls import CHANGES
+from generators.program.numbers import FORMULAS
 from generators.program.regions import REGIONS
 from generators.program.writes import TARGETS
 from generators.records import KEYED, SORTED, Rule, Word
@@ -18,6 +19,7 @@ DETAIL_LABELS = {
     **CHANGES,
     **TARGETS,
     **{kind: row.effect for kind, row in REGIONS.items()},
+    **{name: re.sub(r"^\((.*)\)$", r"\1", row.text.format(n="n")) for name, row in FORMULAS.items() if name},
     "associative_scan": "an associative scan",
     "causal_bottom_right": "causal from the bottom right",
     "group": "grouped queries",
@@ -116,6 +118,7 @@ class MechanismKind(Word):
     LATER_CALL_AND_WRITE = "later_call_and_write", "a later call with {changed}, and a write into {into} by {by}"
     REGION = "region", "{region}"
     CHANGED = "changed", "{changed}"
+    FORWARD_CAST = "forward_cast", "a backward pass outside of the autocast around its call"
     EARLIER_CASES = "earlier_cases", "something that earlier calls leave in the process"
     # Failures of any part.
     TWO_DTYPES = "two_dtypes", "an operation is given tensors of two dtypes"

@@ -105,9 +105,9 @@ _BASES: dict[str, tuple[SubjectSpec, str]] = {
     ),
     "sdpa_cudnn": (SubjectSpec(sdpa="CUDNN_ATTENTION", operations=(f"{_SDPA}cudnn_attention",), devices=_CUDA), ""),
     SHARDED: (SubjectSpec(sharded=True, devices=_CPU), "DTensors on two ranks of this machine, or on 2 x 2"),
-    "eager": (SubjectSpec(), ""),
+    "eager": (SubjectSpec(), "no compiler: eager's operations, and its regions beside their plain text"),
 }
-"""Subjects without axes, each with a description. `eager` tests the oracle: it must agree with itself."""
+"""Subjects without axes, each with a description."""
 
 _AXES: dict[str, tuple[dict[str, Any], str]] = {
     "dynamic": ({"dynamic": True}, "all sizes are symbolic"),
@@ -173,7 +173,7 @@ SUBJECTS = {"_".join(parts): _compute(*parts) for parts in (*_DEFAULT, *_ON_REQU
 def describe_subjects() -> str:
     """The subjects in words, for --help."""
     groups: dict[tuple[str, ...], list[str]] = {_ANY: [], _CPU: [], _CUDA: [], (): []}
-    for name in (name for name in SUBJECTS if name != "eager"):
+    for name in SUBJECTS:
         groups[SUBJECTS[name].default].append(name)
     everywhere, on_cpu, on_cuda, named = (", ".join(names) for names in groups.values())
     bases = "; ".join(f"{name}: {words}" for name, (_, words) in _BASES.items() if words)

@@ -136,6 +136,9 @@ class Reason(Enum):
         "a scan beside checkpoint, in a custom operation or in a transform",
         'checkpoint: TorchRuntimeError; grad: "Expected FakeTensor"',
     )
+    CARRIED = Why(
+        _TORCH, "a loop that hands on a value of another type", 'scan: "Expected init and carry to have same metadata"'
+    )
     REGION_ROWS = Why(_TORCH, "a loop whose results have no row for each of its rows", "a row of the result is missing")
     FROZEN = Why(
         _TORCH, "freezing beside changes of the module", "documentation of freezing: parameters become constants"
@@ -172,6 +175,11 @@ class Reason(Enum):
         "documentation of checkpoint: the recomputed forward has to be the same",
         "writes into results of the case",
     )
+    CAST_KEPT = Why(
+        _OPEN,
+        "a write into a weight whose cast autocast caches, a step or a change between calls that share casts",
+        "eager reads the cast of the weight as it was (`cached_cast` of aten/src/ATen/autocast_mode.cpp)",
+    )
 
     SIZE = Why(_OURS, "2^26 elements, 8 axes, 2000 lines, 8 calls; for draws 2^16 elements", "512 MiB in the reference")
     CONTRACTED = Why(
@@ -186,7 +194,6 @@ class Reason(Enum):
         "complex operands of map, vmap, scan, checkpoint and jvp",
     )
     ARGUMENTLESS = Why(_OURS, "a module without arguments", "the first argument tells the device")
-    OPTIMIZERS = Why(_OURS, "two optimizers")
     EARLIER = Why(_OURS, "earlier cases of earlier cases", "a list of earlier cases tells them all")
     VARIES = Why(_OURS, "other sizes of what a parameter shares", "parameters keep their sizes")
     REGION_BESIDE = Why(

@@ -59,10 +59,10 @@ def _in_config(module: Any) -> None:
 
 
 class _After(importlib.abc.MetaPathFinder):
-    """Changes one module as soon as it is imported."""
+    """Makes changes in one module as soon as it is imported."""
 
-    def __init__(self, name: str, change: Callable[[Any], None]) -> None:
-        self.name, self.change = name, change
+    def __init__(self, name: str, changes: Sequence[Callable[[Any], None]]) -> None:
+        self.name, self.changes = name, changes
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, _target: ModuleType | None = None
@@ -75,7 +75,8 @@ class _After(importlib.abc.MetaPathFinder):
 
         def executed(module: ModuleType) -> None:
             execute(module)
-            self.change(module)
+            for change in self.changes:
+                change(module)
 
         spec.loader.exec_module = executed  # type: ignore[method-assign]
         return spec
@@ -87,13 +88,14 @@ _MODULES = (
     ("torch._inductor.config", _in_config, RELUS),
     ("torch._meta_registrations", _in_operations, OPERATIONS),
 )
-for _name, _change, _known in _MODULES:
-    if _known.keys() & PLANTS:
-        sys.meta_path.insert(0, _After(_name, _change))
+_changes: dict[str, list[Callable[[Any], None]]] = {
+    name: [change] for name, change, known in _MODULES if known.keys() & PLANTS
+}
 _IN_FUNCTIONS = {**FUNCTIONS, **HARMLESS, **{name: row[:3] for name, row in COMPILER_DEFECTS.items()}}
 for _plant_name in _IN_FUNCTIONS.keys() & PLANTS:
     _name, _path, _make = _IN_FUNCTIONS[_plant_name]
-    sys.meta_path.insert(0, _After(_name, functools.partial(_replace, path=_path, make=_make)))
+    _changes.setdefault(_name, []).append(functools.partial(_replace, path=_path, make=_make))
+sys.meta_path[:0] = [_After(name, changes) for name, changes in _changes.items()]
 _ALL = (*REPLACEMENTS, *RELUS, *OPERATIONS, *_IN_FUNCTIONS)
 if PLANTS.difference(_ALL):
     sys.exit(f"ATTNFUZZ_PLANT={os.environ['ATTNFUZZ_PLANT']}: {', '.join(_ALL)}")

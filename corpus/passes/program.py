@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from generators.errors import CaseError
 from generators.program import edits
-from generators.program.calls import at_call
-from generators.program.case import Attr, Case, Input, LaterCall, Op, SharedSlice, Values
+from generators.program.calls import at_call, keep_sharing
+from generators.program.case import AROUND, Attr, Case, Input, LaterCall, Op, SharedSlice, Values
 from generators.program.kept_places import list_simpler
 from generators.program.numbers import set_numbers
 from generators.program.ops import OPS, make_op
@@ -94,7 +94,7 @@ def drop_writes(case: Case) -> Iterator[Case]:
 
 def drop_regions(case: Case) -> Iterator[Case]:
     """Drop all regions, then each; then leave out operations at an end of a region, half of them or one, or take a
-    simpler option."""
+    simpler option, a carry fewer, or forward order."""
     for kept in ((), *(drop_each(case.regions) if len(case.regions) > 1 else ())) if case.regions else ():
         yield replace(case, regions=kept)
     for at, region in enumerate(case.regions):
@@ -102,8 +102,10 @@ def drop_regions(case: Case) -> Iterator[Case]:
             for ops in (region.ops[count:], region.ops[:-count]) if 0 < count < len(region.ops) else ():
                 yield replace(case, regions=edits.swap(case.regions, at, replace(region, ops=ops)))
         options = REGIONS[region.kind].options
-        for option in options[: options.index(region.option)]:
-            yield replace(case, regions=edits.swap(case.regions, at, replace(region, option=option)))
+        simpler = [replace(region, option=option) for option in options[: options.index(region.option)]]
+        simpler += [replace(region, carries=kept) for kept in drop_each(region.carries)]
+        for plain in (*simpler, *[replace(region, reverse=False)] * region.reverse):
+            yield replace(case, regions=edits.swap(case.regions, at, plain))
 
 
 def return_less(case: Case) -> Iterator[Case]:
@@ -257,8 +259,8 @@ def simplify_mode(case: Case) -> Iterator[Case]:
     contracts = tuple(replace(c, dropout=0.0) for c in case.contracts if not (drops and c.dropout))
     if case.training and case.dynamic:
         yield replace(case, mode="inference", dynamic=False, contracts=contracts)
-    yield replace(case, dynamic=False)
-    yield replace(case, autocast=None)
+    yield from (replace(case, dynamic=False), replace(case, autocast=None), replace(case, around_backward=False))
+    yield from (replace(case, around=around, around_backward=False) for around in ("", *AROUND[1:3]) if case.around)
     if case.mode == "training_on_sum":
         yield replace(case, mode="training")
     if case.mode != "inference":
@@ -292,8 +294,7 @@ def _loosen_part(case: Case, item: Input, part: SharedSlice | None) -> Iterator[
     """The argument with memory of its own, shared from the first call on, or from the start of the other argument."""
     shared = [replace(part, copied=False), *(replace(part, start=Size.of(n)) for n in (0, 1))] if part else []
     for simpler in (None, *shared) if part else ():
-        calls = tuple(replace(call, shares=call.shares and bool(simpler and simpler.copied)) for call in case.calls)
-        yield replace(edits.replace_inputs(case, {item: replace(item, part=simpler)}), calls=calls)
+        yield keep_sharing(edits.replace_inputs(case, {item: replace(item, part=simpler)}))
 
 
 def _plainer(value: float) -> Iterator[float]:

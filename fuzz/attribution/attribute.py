@@ -55,6 +55,7 @@ from generators.program.attention_options import COMPARABLE
 from generators.program.calls import at_call, list_differences
 from generators.program.case import Case, LaterCall
 from generators.program.edits import prune_if_valid
+from generators.program.numbers import list_uses
 from generators.program.ops import OPS
 from generators.program.regions import FUNCTION, GRADIENT, REGIONS, list_indirect, only_region
 from generators.program.writes import is_written, list_odd_views, list_targets
@@ -319,6 +320,8 @@ def _find_sharing(study: Study, cause: RootCause) -> RootCause | None:
 def _find_state(study: Study, cause: RootCause) -> RootCause:
     """`cause` with the change, later call or write that the failure needs. If a call fails alone, that call's cause."""
     case, mechanism, write = study.case, cause.mechanism, {}
+    if (over := study.try_out("cast_over_backward")).flips:
+        return replace(cause, mechanism=Mechanism(MechanismKind.FORWARD_CAST), evidence=(*cause.evidence, over))
     for kind in dict.fromkeys(change.kind for change in case.setup):
         unchanged = study.try_out(UNCHANGED, kind)
         if unchanged.flips:
@@ -341,7 +344,7 @@ def _find_state(study: Study, cause: RootCause) -> RootCause:
     if not (tried and all(apart.flips for apart in tried)):
         return replace(cause, mechanism=mechanism)
     kind = MechanismKind.LATER_CALL_AND_WRITE if write else MechanismKind.LATER_CALL
-    mechanism = Mechanism(kind, details(changed=list_differences(case) or "nothing", **write))
+    mechanism = Mechanism(kind, details(changed=list_differences(case) or "nothing", numbers=list_uses(case), **write))
     return replace(cause, mechanism=mechanism, evidence=(*cause.evidence, tried[0]))
 
 

@@ -16,6 +16,7 @@ from corpus.ledger import load as read_ledger
 from fuzz.attribution.edits import (
     CALLED_DIRECTLY,
     DROPOUT,
+    FUNCTIONS_APART,
     OF_OPERANDS,
     TOUCHING,
     UNCHANGED,
@@ -32,9 +33,11 @@ from fuzz.protocol.rewrites import CALL, CONTIGUOUS, DROPPED, EXPANDED, WrongRew
 from fuzz.replay_result import read_recorded_result
 from generators.errors import UserError
 from generators.program.calls import at_call
+from generators.program.case import LaterCall
 from generators.program.changes import list_changes
 from generators.program.emit import is_random
 from generators.program.features import features
+from generators.program.numbers import FORMULAS, list_uses
 from generators.program.ops import VIEWS
 from generators.program.regions import list_indirect
 from generators.program.writes import is_written
@@ -55,7 +58,8 @@ _SAME_ROW = {
     MechanismKind.NOT_FINITE_IN: MechanismKind.WRONG_IN,
 }
 _OF_STATE = {MechanismKind.REGION, MechanismKind.LATER_CALL, MechanismKind.WRITTEN, MechanismKind.LATER_CALL_AND_WRITE}
-_OF_STATE |= {MechanismKind.CHANGED, MechanismKind.SHARED_MEMORY, MechanismKind.WRITTEN_THROUGH}
+_OF_STATE |= {MechanismKind.CHANGED, MechanismKind.FORWARD_CAST}
+_OF_STATE |= {MechanismKind.SHARED_MEMORY, MechanismKind.WRITTEN_THROUGH}
 _ROW_OF = {row.mechanism: row.id for row in EXPERIMENTS.values() if isinstance(row.change, Edit) and row.mechanism}
 
 
@@ -102,6 +106,8 @@ def _flips(name: str, arguments: tuple[str, ...], study: Study, known: tuple[Wro
         is_same = bool(wrong) and are_all_known(wrong, known)
         # An error may have another reason than a rewrite that is wrong beside it.
         return is_same and (study.result.verdict.is_silent or study.try_out(NO_PATTERNS).flips)
+    if name in (UNSHARED, WRITTEN_APART) and _shows(Trial(_CALLS_APART), study):
+        return False  # each call is right by itself, and copies mend any fault of memory
     return any(_shows(Trial(name, argument), study) for argument in arguments or ("",))
 
 
@@ -121,7 +127,7 @@ def _try(trial: Trial, study: Study) -> Tried:
     if measured := next(same, None):
         return measured
     if trial.experiment == _CALLS_APART:
-        apart = [at_call(case, call) for call in case.calls]
+        apart = [at_call(case, call) for call in (LaterCall(), *case.calls)] if case.calls else []
         tried = [study.try_out(_CALLS_APART, case=one) for one in apart]
         return next((one for one in tried if not one.flips), tried[0] if tried else Tried(_CALLS_APART))
     if trial.experiment == Stage.DECOMPOSITION:
@@ -212,17 +218,25 @@ def list_conditions(study: Study) -> Iterator[Trial]:
     kinds = list(dict.fromkeys(op.kind for op in case.ops))
     if _LAYERS & {*kinds}:
         yield Trial("fast_path_off")
+    if edit(Trial(FUNCTIONS_APART), case) is not None:
+        yield Trial(FUNCTIONS_APART)
     yield from (Trial(CALLED_DIRECTLY, kind) for kind in list_indirect(case))
     yield from (Trial(UNCHANGED, kind) for kind in dict.fromkeys(one.kind for one in list_changes(case)))
+    if case.calls:
+        yield Trial(_CALLS_APART)
     yield from (Trial(name) for name in (UNSHARED, TOUCHING) if edit(Trial(name), case) is not None)
     if is_written(case):
         yield Trial(WRITTEN_APART)
-    if case.calls:
-        yield Trial(_CALLS_APART)
+    for use in list_uses(case):
+        yield Trial("computed_before" if use in FORMULAS else "constant", use)
     if is_random(case):
         yield Trial(DROPPED, DROPOUT)
     yield from (Trial(_DEFAULT, name) for name, _ in case.settings)
-    yield from (Trial(name) for name in (*OF_OPERANDS, "offset_given") if edit(Trial(name), case) is not None)
+    yield from (
+        Trial(name)
+        for name in ("cast_over_backward", *OF_OPERANDS, "wide_integers", "offset_given")
+        if edit(Trial(name), case) is not None
+    )
     yield from (Trial(DROPPED, kind) for kind in reversed(kinds) if kind not in usual)
     if study.result.verdict is Verdict.METADATA:
         yield from (Trial(CONTIGUOUS, kind) for kind in reversed(kinds) if kind not in usual)

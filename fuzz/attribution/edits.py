@@ -4,10 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from fuzz.experiments import EXPERIMENTS, Edit, Trial
+from generators.program.calls import keep_sharing
 from generators.program.case import Attr, Case, Op
 from generators.program.changes import without_changes
 from generators.program.edits import (
     change_dtype,
+    compute_before,
+    make_constant,
     make_contiguous,
     make_name,
     map_attributes,
@@ -16,7 +19,7 @@ from generators.program.edits import (
     substitute,
 )
 from generators.program.ops import OPS, PROBABILITIES, make_op
-from generators.program.regions import call_directly
+from generators.program.regions import call_directly, separate_functions
 from generators.program.sizes import Size
 from generators.program.type_check import attributes, types_of
 from generators.program.values import FLOATS, LOW_PRECISION
@@ -24,6 +27,7 @@ from generators.program.writes import is_in_place, is_written
 
 CALLED_DIRECTLY, UNCHANGED, WRITTEN_APART, OTHER_WRITE = "called_directly", "unchanged", "written_apart", "other_write"
 UNSHARED, RETURNED_APART, TOUCHING = "unshared", "returned_apart", "touching"
+FUNCTIONS_APART = "functions_apart"
 DROPOUT = "dropout"
 OVERLAPPING = ("unfold", "expand", "expand_as", "as_strided")
 """Operations whose results may overlap in memory."""
@@ -133,14 +137,15 @@ def _write_copies(case: Case) -> Case:
 
 
 def _return_copies(case: Case) -> Case:
-    copies = {name: make_name(case, f"{name[:24]}_copy") for name in case.returns}
-    ops = (make_op(copy, "clone", (name,), {}) for name, copy in copies.items())
+    """The case that returns new tensors: negated, since Inductor may return a view for a clone of it."""
+    copies, types = {name: make_name(case, f"{name[:24]}_copy") for name in case.returns}, types_of(case)
+    kinds = {name: "clone" if types[name].dtype == "bool" else "neg" for name in copies}
+    ops = (make_op(copy, kinds[name], (name,), {}) for name, copy in copies.items())
     return replace(case, ops=(*case.ops, *ops), returns=tuple(copies.values()))
 
 
 def _unshare(case: Case) -> Case:
-    alone = map_inputs(case, lambda item: replace(item, part=None))
-    return replace(alone, calls=tuple(replace(call, shares=False) for call in case.calls))
+    return keep_sharing(map_inputs(case, lambda item: replace(item, part=None)))
 
 
 def _let_windows_touch(case: Case) -> Case:
@@ -168,11 +173,16 @@ EDITS: dict[str, Callable[[Case, str], Case | None]] = {
     "contiguous": _with_contiguous_operands,
     "one_dtype": lambda case, _: _in_one_dtype(case),
     "float32": lambda case, _: change_dtype(case, LOW_PRECISION, "float32"),
+    "wide_integers": lambda case, _: change_dtype(case, ("int8", "uint8"), "int64"),
     "offset_given": lambda case, _: _give_offsets(case),
     "default": lambda case, name: replace(case, settings=tuple(one for one in case.settings if one[0] != name)),
     CALLED_DIRECTLY: call_directly,
+    FUNCTIONS_APART: lambda case, _: separate_functions(case),
     UNCHANGED: without_changes,
+    "cast_over_backward": lambda case, _: replace(case, around_backward=True) if case.is_cast_forward else None,
     WRITTEN_APART: lambda case, _: _write_copies(case),
+    "computed_before": compute_before,
+    "constant": make_constant,
     "dropped": _drop,
     OTHER_WRITE: lambda case, _: _write_otherwise(case),
     UNSHARED: lambda case, _: _unshare(case),

@@ -109,7 +109,11 @@ def _describe(alike: list[Tried], cause: RootCause) -> str:
     if is_step:
         label = first.row.label.format(name)
         return f"With {label} it passes; with `{name}` on again it fails."
-    words = " or ".join(one.row.label.format(DETAIL_LABELS.get(one.argument, one.argument)) for one in alike)
+    changes = dict[str, list[str]]()
+    for one in alike:
+        # Without an argument, all steps that the experiment may name are off.
+        changes.setdefault(one.row.label, []).append(DETAIL_LABELS.get(one.argument, one.argument) or "of every name")
+    words = " or ".join(label.format(" or ".join(arguments)) for label, arguments in changes.items())
     return f"It {_WORDS.get(first.outcome, 'gives no verdict')} with {words}."
 
 

@@ -9,6 +9,7 @@ from fuzz.ask.evaluator import Judged
 from fuzz.ask.question import Asker, ProcessState, Question
 from fuzz.bug_identity import compare_outcome, indirectness, is_same_failure, kind_of
 from fuzz.campaign.history import find_earlier, find_repeats
+from fuzz.changed_rewrites import describe_changed, has_rewrites
 from fuzz.experiments import Outcome
 from fuzz.protocol import EAGER, Parted, SubjectResult, Verdict
 from fuzz.protocol.render import describe
@@ -79,21 +80,27 @@ class Investigation:
 
         # Show it under a subject that users know.
         chosen = EAGER if is_eager else find_public_subject(suspect.subject, self.public)
-        subject, shown = chosen or suspect.subject, suspect
+        subject, shown, trajectory = chosen or suspect.subject, suspect, list[Case]()
         if subject != suspect.subject:
-            on_public = self.probe(case, subject)
+            on_public = None
+            if get_spec(suspect.subject).is_surrogate and not is_eager:
+                # A small case is compiled in a tenth of the time.
+                trajectory = self.shrink(suspect)
+                on_public = self.probe(trajectory[-1], subject)
+            if not trajectory or (len(trajectory) > 1 and not _shows_alike(on_public, suspect)):
+                on_public = self.probe(case, subject)
             if on_public is None or not on_public.verdict.is_finding:
                 said = "rejects the case" if on_public is None else f"says {on_public.verdict}"
                 return self._give_up(SuspicionOutcome.INTERNAL_ONLY, suspect, f"{subject} {said}")
             shown = on_public
             if is_eager or kind_of(shown.verdict) != kind_of(suspect.verdict):
                 # The public subject fails in another way, so that failure is investigated. Eager needs no compiler.
-                suspect = shown
+                suspect, trajectory = shown, []
         is_wrong = shown.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT)
         if is_wrong and shown.dynamo_same and not self.attention_only:
             return Conclusion(SuspicionOutcome.WITHIN_SAME, case, shown, suspect, "torch._dynamo.utils.same accepts it")
 
-        trajectory = self.shrink(suspect)
+        trajectory = trajectory or self.shrink(suspect)
         confirmed = self._find_smallest_confirmed(trajectory, shown, subject)
         if confirmed is None:
             message = f"{subject} does not repeat it in fresh workers"
@@ -182,6 +189,13 @@ class Investigation:
         baseline = self._baseline_results.get((conclusion.case.id, conclusion.shown.subject))
         return {} if baseline is None else {self.baseline_version: str(baseline.verdict)}
 
+    def list_changed_rewrites(self, conclusion: Conclusion) -> list[str]:
+        """The rewrites of the minimal case that fired in the baseline or in this version alone, in lines."""
+        baseline = self._baseline_results.get((conclusion.case.id, conclusion.shown.subject))
+        both = {self.baseline_version: baseline, "this version": conclusion.shown}
+        compiled = {label: one for label, one in both.items() if one is not None and has_rewrites(one.verdict)}
+        return describe_changed({label: one.applied_rewrites for label, one in compiled.items()})
+
     def _find_smallest_confirmed(
         self, trajectory: list[Case], wanted: SubjectResult, subject: str
     ) -> tuple[Case, SubjectResult] | None:
@@ -259,6 +273,13 @@ class Investigation:
         why = "eager refuses the case" if baseline is None else f"{subject}: {describe(baseline) or baseline.verdict}"
         message = f"{spell_label(self.baseline_version)} can't judge it: {why}"
         return Conclusion(SuspicionOutcome.NOT_COMPARED, case, shown, shown, message)
+
+
+def _shows_alike(result: SubjectResult | None, suspect: SubjectResult) -> bool:
+    """Whether a result is a failure of the same kind, and one that PyTorch's own check sees too."""
+    if result is None or not result.verdict.is_finding or kind_of(result.verdict) != kind_of(suspect.verdict):
+        return False
+    return not (result.verdict.has_wrong_numbers and result.dynamo_same)
 
 
 def _fit(subject: str, case: Case) -> str:

@@ -178,8 +178,9 @@ class InvestigationRunner:
         if is_shown:
             models, seen = state.options.models, investigation.seen_in_baseline(conclusion)
             near = models.describe(suspicion.case) if models is not None else ""
-            note = f"found in {near}, then shrunk" if near else ""
-            entry = make_entry(conclusion, crew.hello, seen, note)
+            notes = [f"found in {near}, then shrunk"] * bool(near)
+            notes += [f"rewrites {line}" for line in investigation.list_changed_rewrites(conclusion)]
+            entry = make_entry(conclusion, crew.hello, seen, "; ".join(notes))
             symptom = state.known_bugs.symptom(conclusion.cheapest_result, conclusion.case)
             is_alike = bool(state.known_bugs.list_alike(symptom))
             finding, stopped = self._save_unless_known(suspicion, conclusion, entry, symptom, crew)

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from fuzz.campaign.options import Budget
-from fuzz.protocol import EAGER
 from fuzz.subjects import INDUCTOR, SUBJECTS, SubjectSpec, find_abilities, get_spec, is_user_function
 from generators.errors import UserError
 from generators.program.case import Case
@@ -32,13 +31,12 @@ def choose_subjects(given: list[str], device: str = "cpu") -> tuple[str, ...]:
     Raises `UserError` for a name that is neither built in nor `package.module:function`, and for a subject of another
     device.
     """
-    known = [name for name in SUBJECTS if name != EAGER]
     for name in given:
         module, colon, function = name.partition(":")
         named = colon and function.isidentifier() and all(part.isidentifier() for part in module.split("."))
-        if name not in known and not named:
+        if name not in SUBJECTS and not named:
             raise UserError(
-                f"unknown subject {name!r}: there are {', '.join(known)}, and package.module:function for your own"
+                f"unknown subject {name!r}: there are {', '.join(SUBJECTS)}, and package.module:function for your own"
             )
         if device not in get_spec(name).devices:
             raise UserError(f"subject {name!r} does not run on {device}, only on {', '.join(get_spec(name).devices)}")

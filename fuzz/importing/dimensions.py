@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from generators.errors import CaseError
 from generators.program.case import Attr, Case, Op, TensorType
 from generators.program.edits import map_sizes
+from generators.program.regions import list_autocasts
 from generators.program.sizes import Size, product, quotient
 from generators.program.type_check import check, infer, is_valid, prune
 
@@ -48,7 +49,11 @@ class _Solver:
     case: Case
     numbers: dict[str, int] = field(default_factory=dict)  # by name
     known: dict[str, Size] = field(default_factory=dict)  # names that are made of other names
+    casts: Mapping[str, str | None] = field(init=False)  # the autocast around each operation
     _serial: Iterator[int] = field(default_factory=lambda: iter(range(1, 100_000)))
+
+    def __post_init__(self) -> None:
+        self.casts = list_autocasts(self.case)
 
     def solve(self) -> Case:
         inputs = tuple(replace(item, shape=self._name_all(item.shape)) for item in self.case.inputs)
@@ -156,7 +161,7 @@ class _Solver:
 
     def _infer(self, op: Op, types: Mapping[str, TensorType]) -> TensorType:
         equations: list[tuple[Size, Size]] = []
-        made = infer(op, types, self.numbers, self.case.autocast, equations)
+        made = infer(op, types, self.numbers, self.casts[op.name], equations)
         for left, right in equations:
             self._equate(left, right)
         if op.kind not in ("chunk", "glu"):

@@ -12,6 +12,7 @@ from fuzz.ask.transport import PipeTransport
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.ask.worker_process import WorkerProcess
 from fuzz.importing.dimensions import name_sizes
+from fuzz.importing.numbers import add_numbers
 from fuzz.importing.program import ImportedProgram, Untranslatable
 from fuzz.importing.translate import KNOWN, translate
 from fuzz.protocol import Hello, Message, Result
@@ -67,6 +68,8 @@ class Block:
     missing: calls that no case can express, counted by function and reason
     different: where the case differs from the submodule; "" if all bits agree
     reads: calls that turn the content of tensors into Python numbers, which the case keeps as constants
+    within: functions that torch traces or calls specially, whose operations the case has without them
+    constants: numbers among the arguments that the case keeps as constants, as torch does when it first sees a number
     """
 
     path: str  # "" for the whole module
@@ -76,6 +79,8 @@ class Block:
     missing: Counter[str]
     different: str = ""
     reads: tuple[str, ...] = ()
+    within: tuple[str, ...] = ()
+    constants: tuple[str, ...] = ()
     also: tuple[str, ...] = ()  # paths of submodules that give an equal case
 
     @classmethod
@@ -213,6 +218,7 @@ class ModuleImport(Asker):
             translation = translate(recorded, refused)
             program = translation.program
             block = Block(part.path, part.type, len(recorded.calls), None, program.missing, reads=recorded.reads)
+            block = replace(block, within=tuple(dict.fromkeys(name for call in recorded.calls for name in call.within)))
             try:
                 case = translation.case()
                 check(case)
@@ -224,6 +230,8 @@ class ModuleImport(Asker):
                     return replace(block, missing=program.missing + Counter([str(error)]))
                 refused[call] = error.mistake
                 continue
+            case, constants = add_numbers(case, recorded, refused)
+            block = replace(block, constants=tuple(constants))
             case = prune(case)
             if not case.ops:
                 return replace(block, missing=program.missing + Counter(["no call is left"]))
@@ -235,7 +243,7 @@ class ModuleImport(Asker):
     def _keep_values(self, case: Case, program: ImportedProgram) -> Case:
         """The case with the recorded values of its inputs, and as a given value's likeness its distribution."""
         names = {number: item.name for number, item in program.inputs.items()}
-        inputs = {item.name for item in case.inputs}
+        inputs = {item.name for item in case.inputs if item.part is None}
         scratch = value_files.make_scratch()
         numbers = tuple(number for number, name in names.items() if name in inputs)
         request = KeepValues(numbers, str(scratch / VALUES_DIRECTORY), MOST_NUMBERS, MOST_BYTES)
@@ -276,6 +284,8 @@ def describe_gaps(block: Block) -> str:
         parts.append(f"{verb}: {', '.join(f'{count}x {call}' for call, count in block.missing.most_common())}")
     if block.reads:
         parts.append(f"numbers read from tensors stay constants: {', '.join(block.reads)}")
+    if block.within and block.case is not None:
+        parts.append(f"as plain operations: {', '.join(block.within)}")
     if block.different:
         parts.append(f"not bit for bit: {block.different} differs")
     return f"{block.name}: {'; '.join(parts)}" if parts else ""
@@ -298,6 +308,11 @@ def import_models(config: WorkerConfig, factories: Iterable[str]) -> dict[str, C
         with ModuleImport(config, factory) as module:
             blocks = module.import_blocks(keeps_values=True)
         lines = [*map(describe_gaps, blocks)]
+        lines += [
+            f"{block.name}: arguments stay constants: {', '.join(block.constants)}"
+            for block in blocks
+            if block.constants
+        ]
         lines += [
             f"{block.name}: its values can't be kept, so like ones are drawn"
             for block in blocks

@@ -2,11 +2,12 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from fuzz.protocol.recording import Recorded, RecordedTensor
-from generators.program.case import Attr, Case, Input, Op, TensorType, Values, free_name
+from generators.program.case import Attr, Case, Input, Op, Region, SharedSlice, TensorType, Values, free_name
 from generators.program.kept_places import shares_lengths
 from generators.program.ops import OPS, make_op
 from generators.program.sizes import Size
@@ -23,7 +24,9 @@ class ImportedProgram:
     """A recorded run as a program. Its methods raise `Untranslatable`."""
 
     recorded: Recorded
-    autocast: str = ""
+    autocast: str = ""  # around the whole
+    cast: str = ""  # the autocast around the call that is read
+    casts: dict[str, str] = field(default_factory=dict)  # by operation, in the order of the program
     ops: list[Op] = field(default_factory=list)
     inputs: dict[int, Input] = field(default_factory=dict)  # by number of the tensor
     names: dict[int, str] = field(default_factory=dict)  # of all tensors, by number
@@ -38,7 +41,14 @@ class ImportedProgram:
         mode = "training" if self.recorded.training else "inference"
         if len(inputs) + len(self.ops) > MAX_LINES:
             raise Untranslatable(f"{len(inputs) + len(self.ops)} inputs and operations; at most {MAX_LINES}")
-        return Case((), tuple(inputs), (*self.views, *self.ops), named, mode, autocast=self.autocast or None)
+        whole, regions = self.autocast or None, tuple(self._list_regions())
+        return Case((), tuple(inputs), (*self.views, *self.ops), named, mode, autocast=whole, regions=regions)
+
+    def _list_regions(self) -> Iterator[Region]:
+        """The runs of operations under another autocast than that of the whole."""
+        for cast, ops in groupby(self.ops, lambda op: self.casts[op.name]):
+            if cast != self.autocast:
+                yield Region("autocast", tuple(op.name for op in ops), option=cast or "off")
 
     def name(self, number: int) -> str:
         """The name of a tensor. A tensor that no call has made becomes an input."""
@@ -61,7 +71,7 @@ class ImportedProgram:
 
     def _make_input(self, tensor: RecordedTensor, number: int) -> Input:
         if tensor.origin == "unseen":
-            self.missing["a call that is no torch function, such as an autograd.Function"] += 1
+            self.missing["a call that is no torch function, such as an autograd.Function or torch.vmap"] += 1
         if tensor.dtype == COMPLEX:
             tensor = replace(tensor, shape=(*tensor.shape, 2), dtype="float32", layout="contiguous")
         if tensor.dtype not in DTYPES:
@@ -75,6 +85,11 @@ class ImportedProgram:
         constant = tensor.origin != "buffer" and category(tensor.dtype) == 2 and not tensor.requires_grad
         is_constant = constant and self.recorded.training
         name = self.free(tensor.name or "given")
+        if tensor.shared is not None and tensor.shared.dim is not None:
+            part = SharedSlice(self.name(tensor.shared.of), tensor.shared.dim, Size.of(tensor.shared.start))
+            return Input(name, shape, tensor.dtype, requires_grad=not is_constant, part=part)
+        if tensor.shared is not None:
+            self.missing["an argument in memory that is written, otherwise than as a slice of another tensor"] += 1
         return Input(name, shape, tensor.dtype, values, layout, is_parameter, is_buffer, not is_constant)
 
     def free(self, hint: str) -> str:
@@ -93,7 +108,8 @@ class ImportedProgram:
         unknown = [key for key in attrs if key not in known and attrs[key] is not None]
         if unknown:
             raise Untranslatable(f"{', '.join(unknown)}")
-        self.types[op.name] = infer(op, self.types, {}, self.autocast or None)
+        self.types[op.name] = infer(op, self.types, {}, self.cast or None)
+        self.casts[op.name] = self.cast
         attributes(op)
         self.ops.append(op)
         return op.name

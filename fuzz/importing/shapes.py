@@ -9,9 +9,11 @@ from generators.program.case import Attr
 
 
 def _list_numbers(call: ImportedCall) -> list[str]:
-    """Reads sizes or axes that follow the tensor as a list or one by one."""
+    """Reads sizes or axes that follow the tensor as a list or one by one; `view` also takes a dtype."""
     first, *rest = [*call.args, *(v for k, v in call.kwargs.items() if k not in HARMLESS)]
     rest = rest[0] if len(rest) == 1 and isinstance(rest[0], list) else rest
+    if call.function == "view" and len(rest) == 1 and isinstance(rest[0], dict) and "dtype" in rest[0]:
+        return [call.emit("view_dtype", [call.tensor(first)], dtype=rest[0]["dtype"])]
     name = "dims" if call.function in ("permute", "flip") else "sizes"
     if not all(isinstance(item, int) for item in rest):
         raise Untranslatable(f"{name} {rest}")

@@ -60,15 +60,14 @@ class Translation:
         if recorded.training and not call.with_gradients:
             read = [recorded.tensors[number] for number in _list_numbers((call.args, call.kwargs))]
             if any(tensor.requires_grad for tensor in read):
-                raise Untranslatable("no_grad within training")
+                function = next((name for name in call.within if name.startswith("autograd.Function")), "")
+                raise Untranslatable(f"within {function}" if function else "no_grad within training")
         if index in self.refused:
             raise Untranslatable(self.refused[index])
-        if call.autocast != self.program.autocast:
-            raise Untranslatable("another autocast within the module")
 
     def _read(self, record: RecordedCall, index: int) -> None:
         program, call = self.program, ImportedCall(self.program, record)
-        kept = len(program.ops)
+        kept, program.cast = len(program.ops), record.autocast
         made = READERS.get(call.function, ImportedCall.read)(call)
         self.unwritten.update(record.results if "empty" in call.function else ())
         self.calls |= {op.name: index for op in program.ops[kept:]}
@@ -92,7 +91,7 @@ def translate(recorded: Recorded, refused: Mapping[int, str]) -> Translation:
     """
     casts = Counter(call.autocast for call in recorded.calls)
     autocast = max(casts, key=lambda cast: casts[cast], default="")
-    translation = Translation(ImportedProgram(recorded, autocast), refused)
+    translation = Translation(ImportedProgram(recorded, autocast, autocast), refused)
     for index, call in enumerate(recorded.calls):
         translation.add(call, index)
     return translation

@@ -49,6 +49,18 @@ class RecordSubmodule(Message):
 
 
 @dataclass(frozen=True)
+class SharedMemory:
+    """The place of an argument in the memory of another tensor from outside, into which the run writes.
+
+    It is a slice along an axis, or with `dim` None another part of the memory, which no case can express.
+    """
+
+    of: int  # the number of the other tensor
+    dim: int | None = None
+    start: int = 0
+
+
+@dataclass(frozen=True)
 class RecordedTensor:
     """A tensor that a call reads or makes. `kind` and `scale` name its distribution (generators.program.values)."""
 
@@ -61,6 +73,7 @@ class RecordedTensor:
     origin: str = "made"  # "argument", "parameter", "buffer", "captured", "made" by a call, "unseen"
     requires_grad: bool = False
     param: float = 0.0  # of the distribution
+    shared: SharedMemory | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +92,17 @@ class RecordedCall:
     module: str  # the path of the submodule that makes it
     autocast: str = ""  # the dtype of the autocast around it
     with_gradients: bool = True
+    within: tuple[str, ...] = ()  # functions around it that torch traces or calls specially, such as checkpoint
+
+
+@dataclass(frozen=True)
+class VariedRun:
+    """The same run with another value of a number that forward takes."""
+
+    name: str
+    value: bool | int | float  # in the recorded run
+    other: bool | int | float
+    calls: tuple[RecordedCall, ...]  # with the tensors of the recorded run, by number
 
 
 @dataclass(frozen=True)
@@ -91,6 +115,7 @@ class Recorded(Message):
     training: bool
     reads: tuple[str, ...] = ()  # calls that give Python numbers from the content of tensors, with their modules
     autocast: str = ""  # around the whole
+    varied: tuple[VariedRun, ...] = ()  # of each number among the arguments with which it makes the same calls
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,11 @@ _SENTENCES = {
 """By the kind of a failure, and its statistic, problem or aspect."""
 
 
+def name_ordinal(number: int) -> str:
+    """`second` of 2, for calls: a case has at most eight."""
+    return _ORDINALS[(number - 1) % len(_ORDINALS)]
+
+
 def describe_value(value: Value, name: str = "", *, is_sequence: bool = False) -> str:
     """A value in words: "gradient of parameter w after the second call".
 
@@ -57,7 +62,7 @@ def describe_value(value: Value, name: str = "", *, is_sequence: bool = False) -
     words = ("gradient of " if value.is_gradient else "") + (name or f"{value.kind} {value.name}")
     if not is_sequence and value.call == 1:
         return f"{words} after the call" if value.is_written else words
-    ordinal = _ORDINALS[(value.call - 1) % len(_ORDINALS)]
+    ordinal = name_ordinal(value.call)
     return f"{words} {'of' if value.kind == 'output' else 'after'} the {ordinal} call"
 
 

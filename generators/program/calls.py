@@ -3,7 +3,7 @@
 from dataclasses import fields, replace
 
 from generators.errors import add_place, require
-from generators.program.case import Case, Input, LaterCall
+from generators.program.case import AROUND, Case, Input, LaterCall
 from generators.program.changes import KINDS, at_state, check_changes, list_changes
 from generators.program.numbers import check_varied, set_numbers
 from generators.program.ops import OPS
@@ -16,6 +16,7 @@ _WORDS = {
     "values": ("equal", "same", "other"),
     "under": ("", "training", "inference", "no_grad", "inference_mode"),
     "step": ("", "sgd", "adamw"),
+    "around": ("", *AROUND),
 }
 CHANGES = {
     "sizes": "other sizes",
@@ -25,6 +26,8 @@ CHANGES = {
     "reseeds": "the random state of the first",
     "numbers": "other numbers",
     "shares": "arguments that share memory",
+    "around": "another autocast around the call",
+    "apart": "arguments that share no memory",
     "other": "other values",
     "same": "the same tensors",
     "nothing": "nothing changed",
@@ -40,19 +43,29 @@ def seed_at(case: Case, call: LaterCall) -> int:
     return 100 * (1 + case.calls.index(call)) if call.values == "other" else 0
 
 
+def list_arounds(case: Case) -> list[str]:
+    """The autocast around each call, of `AROUND`; "" for none. A call that keeps one has that of the call before."""
+    arounds = [case.around]
+    for call in case.calls:
+        arounds.append(arounds[-1] if call.around == "kept" else (call.around or case.around).removeprefix("off"))
+    return arounds
+
+
 def at_call(case: Case, call: LaterCall) -> Case:
     """The program that this call runs, by itself: changes before it are its setup."""
-    setup, cast_to = at_state(case, case.calls.index(call) + 1 if call in case.calls else 0)
+    place = case.calls.index(call) + 1 if call in case.calls else 0
+    setup, cast_to = at_state(case, place)
     sizes, layouts, seed = dict(call.sizes), dict(call.layouts), seed_at(case, call)
     # A call's dtype applies to all arguments that share the dtype of the first floating argument.
     cast = next((item.dtype for item in case.inputs if item.dtype in FLOATS and not item.parameter), "")
 
     def change(item: Input) -> Input:
-        if item.parameter:
-            return replace(item, dtype=cast_to.get(item.name, item.dtype))
+        part = replace(item.part, copied=call.apart) if item.part and (call.shares or call.apart) else item.part
+        if item.parameter or item.name in case.parts_of_module:
+            owner = part.of if part and not part.copied else item.name
+            return replace(item, dtype=cast_to.get(owner, item.dtype), part=part)
         values = item.values if item.part else replace(item.values, seed=item.values.seed + seed)
         dtype = call.dtype if call.dtype and item.dtype == cast else item.dtype
-        part = replace(item.part, copied=False) if item.part and call.shares else item.part
         return replace(item, dtype=dtype, layout=layouts.get(item.name, item.layout), values=values, part=part)
 
     return replace(
@@ -62,6 +75,7 @@ def at_call(case: Case, call: LaterCall) -> Case:
         mode=call.under if call.under in ("training", "inference") else case.mode,
         calls=(),
         setup=setup,
+        around=list_arounds(case)[place],
     )
 
 
@@ -80,7 +94,7 @@ def check_calls(case: Case) -> None:
         return
     arguments = {item.name for item in case.arguments}
     variable = list_variable(case)
-    steps = {call.step for call in case.calls if call.step}
+    steps = any(call.step for call in case.calls)
     with add_place("calls"):
         require(len(case.calls) < _MOST, f"{len(case.calls) + 1} calls; at most {_MOST}", Reason.SIZE)
         require(not case.contracts, "a case with later calls has no contracts", Reason.CONTRACTED)
@@ -90,7 +104,6 @@ def check_calls(case: Case) -> None:
             Reason.GRAPH_KEPT,
         )
         require(not steps or _has_parameters(case), "a step without parameters", Reason.NO_PARAMETERS)
-        require(len(steps) < 2, "two optimizers", Reason.OPTIMIZERS)
         for name in sorted({name for call in case.calls for name, _ in call.sizes}):
             require(name in variable, f"{name} is no dimension that can vary between calls", Reason.VARIES)
         for call in case.calls:
@@ -120,8 +133,24 @@ def check_calls(case: Case) -> None:
                 Reason.MALFORMED,
             )
             check_varied(case, call)
-            is_copied = any(item.part and item.part.copied for item in case.inputs)
-            require(is_copied or not call.shares, "shares: no argument is copied in the first call", Reason.MALFORMED)
+            if call.around == "kept":
+                around = list_arounds(case)[case.calls.index(call)]
+                require(bool(around), "around: there is no autocast around the call before", Reason.MALFORMED)
+                fits = "uncached" in around or not (call.step or call.changes)
+                require(fits, "around: a weight changes whose cast is cached", Reason.CAST_KEPT)
+            known = call in keep_sharing(case).calls and not (call.shares and call.apart)
+            require(
+                known, "shares: no argument is copied in the first call; apart: none shares memory", Reason.MALFORMED
+            )
+
+
+def keep_sharing(case: Case) -> Case:
+    """The case whose later calls share, or take apart, only what is apart, or shared, in the first call."""
+    copied = {item.part.copied for item in case.inputs if item.part}
+    calls = (
+        replace(one, shares=one.shares and True in copied, apart=one.apart and False in copied) for one in case.calls
+    )
+    return replace(case, calls=tuple(calls))
 
 
 def _has_parameters(case: Case) -> bool:

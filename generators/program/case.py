@@ -29,6 +29,9 @@ _DimName = Annotated[str, NameOf.DIM]
 MODES = ("inference", "inference_mode", "training", "training_on_sum")
 """Simplest first. Gradients of outputs are random in training; on the sum of the outputs they are one expanded 1."""
 AUTOCAST = ("bfloat16", "float16")
+AROUND = ("off", *AUTOCAST, *(f"{dtype}+uncached" for dtype in AUTOCAST), "kept")
+"""The autocasts around a call: none; of a dtype, which without a cache casts a weight at each use; and that around the
+call before, which both calls share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +69,10 @@ _FIRST = Size.of(0)
 
 @dataclass(frozen=True, slots=True)
 class SharedSlice:
-    """The place of an argument in the memory of another argument: a slice along an axis, as long as its own shape says.
+    """The place of an argument in the memory of another input: a slice along an axis, as long as its own shape says.
 
-    With `copied` the first call has a copy there, so that only later calls with `shares` share memory.
+    The other input is an argument, a parameter or a buffer. With `copied` the first call has a copy there, so that only
+    later calls with `shares` share memory.
     """
 
     of: _OwnerName
@@ -81,7 +85,7 @@ class SharedSlice:
 class Input:
     """A tensor that comes from outside: an argument of forward, or a parameter of the module.
 
-    A `buffer` is a parameter that is not differentiated and may be written to. A `part` has the numbers of the argument
+    A `buffer` is a parameter that is not differentiated and may be written to. A `part` has the numbers of the input
     whose memory it shares, and no values or layout of its own.
     """
 
@@ -157,6 +161,8 @@ class LaterCall:
     changes: tuple[Change, ...] = ()  # made before the call
     numbers: tuple[tuple[Annotated[str, NameOf.NUMBER], NumberValue], ...] = ()
     shares: bool = False  # whether arguments that are copies of parts in the first call share memory in this call
+    around: str = ""  # the autocast around this call, of `AROUND`; "": as around the first call
+    apart: bool = False  # whether arguments that share memory in the first call are copies in this call
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +184,14 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
+class Carry:
+    """A value that a step of a loop hands to the next step. Outside of the loop, `next` is the value after the last."""
+
+    start: ValueName  # the value that the first step reads; within the loop, that of the step before
+    next: _ResultName  # an operation in the loop, of the same type
+
+
+@dataclass(frozen=True, slots=True)
 class Region:
     """A run of operations in a function of their own, by name. `kind`: of `generators.program.regions`."""
 
@@ -185,6 +199,8 @@ class Region:
     ops: tuple[_ResultName, ...]
     over: _DimName = ""  # the dimension that a loop runs over
     option: str = ""  # one of `RegionKind.options`
+    carries: tuple[Carry, ...] = ()
+    reverse: bool = False  # whether a loop begins at the last row
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +220,8 @@ class Case:
     values by name, of `generators.program.settings`. Only subjects that compile with options use them. `before` are the
     cases that must run first for this case to fail, in order. `regions` are runs of operations that torch calls as a
     function. `setup` are changes of the module before its first call. `numbers` are arguments that are no tensors.
+    `around` is the autocast around the first call, of `AROUND`, and `around_backward` says whether such autocasts are
+    also around backward passes.
     """
 
     dims: Annotated[tuple[tuple[_DimName, int], ...], KEYED]
@@ -221,6 +239,8 @@ class Case:
     regions: tuple[Region, ...] = ()
     setup: tuple[Change, ...] = ()
     numbers: Annotated[tuple[Number, ...], KEYED] = ()
+    around: str = ""
+    around_backward: bool = False
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
@@ -230,6 +250,17 @@ class Case:
     def arguments(self) -> tuple[Input, ...]:
         """The inputs that are no parameters, in the order of forward."""
         return tuple(item for item in self.inputs if not item.parameter)
+
+    @cached_property
+    def parts_of_module(self) -> frozenset[str]:
+        """The arguments that are slices of parameters or buffers in some call."""
+        own = {item.name for item in self.inputs if item.parameter}
+        return frozenset(item.name for item in self.arguments if item.part and item.part.of in own)
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether its text has a function `calls`, as inputs depend on the module or calls differ."""
+        return bool(self.calls or self.setup or self.mode == "inference_mode" or self.around or self.parts_of_module)
 
     @cached_property
     def makers(self) -> Mapping[str, Op]:
@@ -245,6 +276,21 @@ class Case:
     def may_train(self) -> bool:
         """Whether some call of the module is in training."""
         return self.training or any(call.under == "training" for call in self.calls)
+
+    @property
+    def has_around(self) -> bool:
+        """Whether there is an autocast around some call."""
+        return bool(self.around) or any(call.around not in ("", "off") for call in self.calls)
+
+    @property
+    def is_cast_forward(self) -> bool:
+        """Whether a call trains, and autocasts around calls are around forward alone."""
+        return self.has_around and self.may_train and not self.around_backward
+
+    @property
+    def outer_autocast(self) -> str | None:
+        """The dtype of the autocast that operations of the first call are under where no region is an autocast."""
+        return self.autocast or self.around.partition("+")[0] or None
 
     @cached_property
     def has_mesh(self) -> bool:
@@ -279,9 +325,11 @@ class Case:
         tails = {
             "settings": sorted(self.settings),
             "before": [[one.case.canonical(), one.times] for one in self.before],
-            "regions": [_exact(one)[: None if one.option else -1] for one in self.regions],
+            "regions": [_tell_region(one) for one in self.regions],
             "setup": self.setup,
             "numbers": self.numbers,
+            "around": self.around,
+            "around_backward": self.around_backward,
         }
         form = [
             sorted(self.dims),
@@ -320,9 +368,16 @@ def _tell(record: object, *names: str) -> list[str]:
 
 
 def _tell_call(call: LaterCall) -> list[Any]:
-    """The fields of a call, without the last ones that are empty of `changes`, `numbers` and `shares`."""
-    told: list[Any] = _exact(call)[:-1]
-    return (told if call.numbers else told[: -1 if call.changes else -2]) + _tell(call, "shares")
+    """The fields of a call, without the last ones that are empty of `changes`, `numbers`, `shares`, `around` and
+    `apart`."""
+    told: list[Any] = _exact(call)[:-3]
+    return (told if call.numbers else told[: -1 if call.changes else -2]) + _tell(call, "shares", "around", "apart")
+
+
+def _tell_region(region: Region) -> list[Any]:
+    """The fields of a region, without those after `over` that have their defaults."""
+    told = [*_exact(region)[:3], *filter(None, [region.option]), *_tell(region, "reverse")]
+    return told + [_exact(region.carries)] * bool(region.carries)
 
 
 def _exact(value: Any) -> Any:

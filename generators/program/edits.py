@@ -7,9 +7,10 @@ from typing import TypeVar
 
 from generators.errors import CaseError, accepts
 from generators.program.attention_options import Contract
-from generators.program.case import Attr, Case, Input, Op, TensorType, Values, free_name
+from generators.program.case import Attr, Case, Input, Number, NumberValue, Op, TensorType, Values, free_name
 from generators.program.contracts import check_contract, list_described_ops
 from generators.program.given import check_given, cut
+from generators.program.numbers import compute, name_use
 from generators.program.ops import make_op
 from generators.program.references import map_references, rename
 from generators.program.sizes import Size
@@ -58,7 +59,9 @@ def substitute(case: Case, names: Mapping[str, str]) -> Case:
     """The case with values read under other names. A contract that describes a replaced value is dropped."""
     ops = tuple(redirect_reads(op, names) for op in case.ops)
     returns = tuple(dict.fromkeys(names.get(r, r) for r in case.returns))
-    return replace(case, ops=ops, returns=returns, contracts=rename(list_unaffected(case, names), names))
+    contracts = rename(list_unaffected(case, names), names)
+    regions = tuple(replace(one, carries=rename(one.carries, names)) for one in case.regions)
+    return replace(case, ops=ops, returns=returns, contracts=contracts, regions=regions)
 
 
 def skip_op(case: Case, op: Op) -> Case:
@@ -160,6 +163,36 @@ def map_sizes(case: Case, change: Callable[[Size], Size]) -> Case:
     """The case with `change` applied to every size; `prune` removes dimensions that are no longer named."""
     ops = map_references(case.ops, size=change)
     return replace(case, ops=ops, inputs=map_references(case.inputs, size=change))
+
+
+def make_constant(case: Case, named: str) -> Case:
+    """The case whose program has the first value of what numbers are for, by a name of `list_uses`."""
+    uses = {number.name: tuple(use for use in number.uses if name_use(case, use) != named) for number in case.numbers}
+    return replace(case, numbers=tuple(replace(one, uses=uses[one.name]) for one in case.numbers if uses[one.name]))
+
+
+def compute_before(case: Case, formula: str) -> Case:
+    """The case whose operations get the results of a formula as numbers of their own. Raises CaseError if Python
+    computes none."""
+    for at, number in enumerate(case.numbers):
+        found = tuple(replace(use, formula="") for use in number.uses if use.formula == formula)
+        rest = tuple(use for use in number.uses if use.formula != formula)
+        if not found:
+            continue
+        name = make_name(case, f"{number.name}_{formula}") if rest else number.name
+        kept = (replace(number, uses=rest),) if rest else ()
+        numbers = swap(case.numbers, at, *kept, Number(name, compute(number.value, formula), found))
+        calls = (replace(call, numbers=_compute_too(call.numbers, number.name, name, formula)) for call in case.calls)
+        return compute_before(replace(case, numbers=numbers, calls=tuple(calls)), formula)
+    return case
+
+
+def _compute_too(
+    given: tuple[tuple[str, NumberValue], ...], number: str, name: str, formula: str
+) -> tuple[tuple[str, NumberValue], ...]:
+    """The numbers of a call with `name`, which has what the formula computes of `number`."""
+    values = dict(given)
+    return tuple((values | {name: compute(values[number], formula)}).items()) if number in values else given
 
 
 def make_name(case: Case, hint: str, taken: Iterable[str] = ()) -> str:

@@ -127,7 +127,9 @@ def list_shown_dropouts(case: Case) -> list[tuple[int, int, float]]:
 def _emit_attributes(case: Case) -> str:
     """Attributes of the class, which tell a caller how to train and to shard the module."""
     constants = [item.name for item in case.arguments if not item.requires_grad]
-    lines = [f"    without_gradient = {constants}"] if constants and case.training else []
+    lines = [f"    without_gradient = {constants}"] if constants and case.may_train else []
+    outside = "backward_autocast = False  # backward passes run outside of the autocast around calls"
+    lines += [f"    {outside}"] * case.is_cast_forward
     lines += ['    loss = "sum"'] * (case.mode == "training_on_sum")
     split = [item for item in case.inputs if item.shards != (None, None)]
     shards = ", ".join(f'"{item.name}": {[*item.shards] if case.has_mesh else item.shard}' for item in split)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from generators.program.calls import at_call, seed_at
+from generators.program.calls import at_call, list_arounds, seed_at
 from generators.program.case import Case, Input, LaterCall, SharedSlice
 from generators.program.changes import KINDS, ChangeText
 from generators.program.emit_layers import indent
@@ -25,17 +25,27 @@ def emit_inputs(case: Case) -> str:
     """The text of `inputs()`, with parameters for sizes, seeds and numbers that differ in later calls."""
     parameters = [f"{name}={name}" for name in dict.fromkeys(name for call in case.calls for name, _ in call.sizes)]
     owners = {item.part.of for item in case.arguments if item.part}
-    made = {item.name: emit_input(case, item) for item in case.arguments}
+    made = {item.name: emit_input(case, item) for item in _list_made(case)}
     head = "".join(f"    {name} = {text}\n" for name, text in made.items() if name in owners)
     lines = [name if name in owners else text for name, text in made.items()]
     varied = {name for call in case.calls for name, _ in call.numbers}
     parameters += [f"{one.name}={number(one.value)}" for one in case.numbers if one.name in varied]
     lines += [one.name if one.name in varied else number(one.value) for one in case.numbers]
-    text = head + "    return [\n" + "".join(f"        {line},\n" for line in lines) + "    ]\n"
+    listed = "[\n" + "".join(f"        {line},\n" for line in lines) + "    ]" if lines else "[]"
+    text = f"{head}    return {listed}\n"
     if any(call.values == "other" for call in case.calls):
         parameters.append("seed=0")
         text = re.sub(r"rng\((\d+)\)", r"rng(\1 + seed)", text)
     return f"\n\ndef inputs({', '.join(parameters)}):\n{text}"
+
+
+def _list_made(case: Case) -> list[Input]:
+    """The arguments that `inputs()` makes. It has no module, of which others are slices."""
+    return [item for item in case.arguments if item.name not in case.parts_of_module or _is_copied(item)]
+
+
+def _is_copied(item: Input) -> bool:
+    return item.part is not None and item.part.copied
 
 
 def emit_input(case: Case, item: Input) -> str:
@@ -60,37 +70,42 @@ def emit_input(case: Case, item: Input) -> str:
 
 
 def _emit_part(case: Case, item: Input, part: SharedSlice) -> str:
-    """The argument as a slice of another, or as the other itself."""
+    """The argument as a slice of another input, or as the other itself. A copy has the same strides."""
     owner, size = next(other for other in case.inputs if other.name == part.of), item.shape[part.dim]
-    is_whole = owner.type == item.type
-    text = part.of if is_whole else f"{part.of}[{':, ' * part.dim}{part.start}:{part.start + size}]"
-    return f"{text}.clone()" if part.copied else text
+    if part.copied:
+        whole = emit_input(case, owner) if owner.parameter else f"{part.of}.clone()"
+        whole = whole if _CALL.fullmatch(whole) else f"({whole})"
+    else:
+        whole = f"module.{part.of}" if owner.parameter else part.of
+    return whole if owner.type == item.type else f"{whole}[{':, ' * part.dim}{part.start}:{part.start + size}]"
 
 
 def emit_calls(case: Case) -> str:
     """The text of `calls(module)`: it yields the inputs of each call, and changes the module between calls."""
-    if not (case.calls or case.setup or case.mode == "inference_mode"):
+    if not case.is_sequence:
         return ""
-    step = next((call.step for call in case.calls if call.step), "")
-    lines = [f"optimizer = {_OPTIMIZERS[step]}"] if step else []
+    steps = dict.fromkeys(call.step for call in case.calls if call.step)
+    optimizers = dict(zip(steps, ("optimizer", "optimizer2"), strict=False))
+    lines = [f"{name} = {_OPTIMIZERS[step]}" for step, name in optimizers.items()]
     keeps_first = any(call.values == "same" for call in case.calls)
     changes, training = ChangeText(case), case.training
-    for place, call in enumerate(
-        [LaterCall(values="same" if keeps_first else "equal", changes=case.setup), *case.calls]
-    ):
-        if call.step:
-            lines += ["optimizer.step()", "optimizer.zero_grad()"]
+    first = LaterCall(values="same" if keeps_first else "equal", changes=case.setup)
+    for place, (call, around) in enumerate(zip([first, *case.calls], list_arounds(case), strict=True)):
+        own = [f"{optimizers[call.step]}.{method}()" for method in ("step", "zero_grad")] if call.step else []
         wanted = {"training": True, "inference": False}.get(call.under, case.training)
         if wanted != training:
-            lines.append(f"module.{'train' if wanted else 'eval'}()")
+            own.append(f"module.{'train' if wanted else 'eval'}()")
             training = wanted
         if call.reseeds:
-            lines.append("torch.manual_seed(0)")
-        lines += _yield(case, call, changes, is_first=place == 0)
+            own.append("torch.manual_seed(0)")
+        is_kept = call.around == "kept"
+        own += _yield(case, call, changes, "" if is_kept else around, is_first=place == 0)
+        # The lines of the call before end with its autocast.
+        lines += indent(own) if is_kept else own
     return "\n\ndef calls(module):\n" + "\n".join(indent(lines)) + "\n"
 
 
-def _yield(case: Case, call: LaterCall, changes: ChangeText, *, is_first: bool) -> Iterator[str]:
+def _yield(case: Case, call: LaterCall, changes: ChangeText, around: str, *, is_first: bool) -> Iterator[str]:
     texts: dict[str, list[str]] = {"argument": [], "call": [], "": []}
     for change in call.changes:
         target = KINDS[change.kind].target if KINDS[change.kind].of_call else ""
@@ -99,32 +114,41 @@ def _yield(case: Case, call: LaterCall, changes: ChangeText, *, is_first: bool) 
     words = [f"{name}={size}" for name, size in call.sizes]
     words += [f"{name}={number(value)}" for name, value in call.numbers]
     words += [f"seed={seed}"] if (seed := seed_at(case, call)) else []
-    given = "first" if call.values == "same" else f"inputs({', '.join(words)})"
-    pairs = zip(case.inputs, at_call(case, call).inputs, strict=True)
-    changed = {} if is_first else {item.name: _change(case, item, new) for item, new in pairs if not item.parameter}
-    if [*changed] != [*changed.values()]:
+    given, made = f"inputs({', '.join(words)})", [item.name for item in _list_made(case)]
+    pairs = zip(case.inputs, (case if is_first else at_call(case, call)).inputs, strict=True)
+    changed = {item.name: _change(case, item, new) for item, new in pairs if not item.parameter}
+    head = []
+    if call.values == "same" and not is_first:
+        given = "first"
+    elif made != [*changed.values()]:
+        made += [one.name for one in case.numbers]
         changed |= {one.name: one.name for one in case.numbers}
-        yield f"{', '.join(changed)}{',' * (len(changed) == 1)} = {given}"
+        head = [f"{', '.join(made)}{',' * (len(made) == 1)} = {given}"] * bool(made)
         given = f"[{', '.join(changed.values())}]"
+    if is_first and call.values == "same":
+        head, given = [*head, f"first = {given}"], "first"
     under = call.under or case.mode
     contexts = texts["call"]
     if under in _CONTEXTS and (under != case.mode or under == "inference_mode"):
         contexts = [_CONTEXTS[under], *contexts]
-    head = ["first = inputs()"] if is_first and given == "first" else []
-    if given != "first" and (texts["argument"] or (contexts and not is_first)):
-        head, given = [f"given = {given}"], "given"
+    dtype, _, uncached = around.partition("+")
+    option = ", cache_enabled=False" * bool(uncached)
+    autocasts = [f'torch.autocast("cpu", dtype=torch.{dtype}{option})'] if dtype else []
+    if given != "first" and (texts["argument"] or ((contexts or autocasts) and not is_first)):
+        head, given = [*head, f"given = {given}"], "given"
     head += [text.replace("given[", f"{given}[", 1) for text in texts["argument"]]
     body = [*head, f"yield {given}"]
     # The first call's inputs are made within its contexts.
     start = 0 if is_first else len(head)
-    if contexts:
-        body = [*body[:start], f"with {', '.join(contexts)}:", *indent(body[start:])]
+    for context in filter(None, [", ".join(contexts), *autocasts]):
+        body = [*body[:start], f"with {context}:", *indent(body[start:])]
     yield from body
 
 
 def _change(case: Case, item: Input, new: Input) -> str:
     if new.part is not None:
-        return _emit_part(case, new, new.part) if new.part != item.part else item.name
+        is_made = new.part == item.part and (item.name not in case.parts_of_module or _is_copied(item))
+        return item.name if is_made else _emit_part(case, new, new.part)
     text = item.name if new.dtype == item.dtype else f"{item.name}.to(torch.{new.dtype})"
     return text if new.layout == item.layout else _emit_layout(f"{text}.contiguous()", new)
 

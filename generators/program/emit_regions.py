@@ -20,6 +20,9 @@ from generators.program.regions import (
     list_written_operands,
 )
 from generators.program.values import category
+from generators.program.writes import find_owners
+
+_REVERSE = ", reverse=True"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class _Function:
     results: tuple[str, ...]
     zeros: tuple[str, ...]  # for each result, zeros of its type
     over: str
+    carried: tuple[str, ...]  # what a step hands on, for the first parameters
     free: Callable[[str], str]  # a name that the program does not use, like the given name
 
     @property
@@ -47,6 +51,11 @@ class _Function:
     @property
     def call(self) -> str:
         return f"{self.name}({self.arguments})"
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The results of which each call gives a row, if it gives rows."""
+        return tuple(value for value in self.results if value not in self.carried)
 
     def assign(self, value: str) -> str:
         return f"{', '.join(self.results)} = {value}" if self.results else value
@@ -79,7 +88,11 @@ def emit_region(
     body = [*_open_rows(function, lines)] if row.loops else []
     # torch.cond wants branches of equal strides, and a gradient may be an expanded tensor.
     returned = ".contiguous()" if region.kind == "cond" and _has_transform(case, region) else "[0]" * row.loops
-    body += [*lines, *([f"return {', '.join(value + returned for value in results)}"] if results else [])]
+    found = [value + returned for value in function.rows]
+    if region.carries:
+        body += [*lines, f"return ({_pack([*_hand_on(case, region, function)])}), ({_pack(found)})"]
+    else:
+        body += [*lines, *([f"return {', '.join(found)}"] if results else [])]
     if row.is_custom:
         body = [*_read_rows(case, region, lines), *body]
         if region.kind == FUNCTION:
@@ -87,8 +100,29 @@ def emit_region(
         call = f"{name}_function({function.arguments})" if plain else function.call
         return _emit_custom(case, region, function, body, plain=plain), [function.assign(call)]
     head = ["", f"def {name}({', '.join(function.parameters)}):", *indent(body), ""]
-    is_plain = plain and not row.is_transform
+    is_plain = row.is_python or (plain and not row.is_transform)
+    if region.carries:
+        return "", [*head, _spell_steps("loop_rows" if is_plain else "scan", region, function)]
     return "", [*head, *(_spell_plain(function, row.loops) if is_plain else _spell(region, function))]
+
+
+def _hand_on(case: Case, region: Region, function: _Function) -> Iterator[str]:
+    """What a step hands on: a copy of a value in memory that is not of this step, or that it returns twice."""
+    owners = find_owners(case)
+    returned = [owners[value] for value in (*function.carried, *function.rows)]
+    for value in function.carried:
+        is_own = owners[value] in region.ops and returned.count(owners[value]) == 1
+        yield f"{value}.contiguous()" if is_own else f"fresh_copy({value})"
+
+
+def _spell_steps(loop: str, region: Region, function: _Function) -> str:
+    """The line that runs a function on what the step before hands on and on each row."""
+    passed, carried, rows = function.passed, function.carried, function.rows
+    starts, given = [f"fresh_copy({value})" for value in passed[: len(carried)]], passed[len(carried) :]
+    kept = [value if value in function.results else "_" for value in carried]
+    targets = f"({_pack(kept)})", f"({_pack(rows)})" if rows else "_"
+    call = f"{loop}(lambda state, rows: {function.name}(*state, *rows), ({_pack(starts)}), ({_pack(given)})"
+    return f"{', '.join(targets)} = {call}{_REVERSE * region.reverse})"
 
 
 def _read_rows(case: Case, region: Region, lines: Sequence[str]) -> Iterator[str]:
@@ -143,11 +177,12 @@ def _make_function(
     zeros = tuple(f"torch.zeros(({shape}), {form})" for shape, form in zip(shapes, like, strict=True))
     floating = tuple(value for value in parameters if category(types[value].dtype) == 2)
     free = partial(free_name, taken={name, *types, *case.sizes})
-    return _Function(name, tuple(parameters), floating, passed, tuple(results), zeros, region.over, free)
+    carried = tuple(carry.next for carry in region.carries)
+    return _Function(name, tuple(parameters), floating, passed, tuple(results), zeros, region.over, carried, free)
 
 
 def _open_rows(function: _Function, lines: Sequence[str]) -> Iterator[str]:
-    names = function.parameters
+    names = function.parameters[len(function.carried) :]
     yield f"{', '.join(names)} = {', '.join(f'{name}[None]' for name in names)}"
     if any(function.over in line for line in lines):
         yield f"{function.over} = 1"
@@ -181,7 +216,8 @@ def _spell(region: Region, function: _Function) -> list[str]:
         case "scan":
             target = results[0] if len(results) == 1 else f"({', '.join(results)})"
             start = f"torch.zeros((), device={function.passed[0]}.device)"
-            return [f"_, {target} = scan(lambda count, rows: (count + 1, {name}(*rows)), {start}, {packed})"]
+            call = f"scan(lambda count, rows: (count + 1, {name}(*rows)), {start}, {packed}"
+            return [f"_, {target} = {call}{_REVERSE * region.reverse})"]
         case "while_loop":
             return _spell_while_loop(function)
         case "vmap":

@@ -38,6 +38,7 @@ def features(case: Case) -> frozenset[str]:
         axes:unusual       a permutation of axes that no attention uses
         fill:unusual       a fill hides nothing
         compared:unusual   a mask is compared with a number other than 0
+        autocast:around    an autocast around a call
         calls              later calls; calls:WORD for their differences
         writes:TARGET      a write into an argument, a buffer or a result
         memory:shared      arguments that share memory
@@ -50,6 +51,7 @@ def features(case: Case) -> frozenset[str]:
         f"mode:{case.mode}": case.mode != "inference",
         "dynamic": case.dynamic,
         "autocast": case.autocast,
+        "autocast:around": case.has_around,
         "checkpoint": case.checkpoint,
         "calls": case.calls,
         "dtype:low": any(i.dtype in LOW_PRECISION for i in case.inputs),
@@ -62,6 +64,7 @@ def features(case: Case) -> frozenset[str]:
     words.update(f"calls:{word}" for word in list_differences(case))
     words.update(f"region:{region.kind}" for region in case.regions)
     words.update(f"region:{region.kind}:{region.option}" for region in case.regions if region.option)
+    words.update(f"region:{region.kind}:carries" for region in case.regions if region.carries)
     words.update(f"writes:{target}" for target in list_targets(case))
     for item in case.inputs:
         words.update(_of_input(item))

@@ -19,8 +19,8 @@ from generators.reasons import Reason
 
 _MOST = 8
 """How many numbers a case may have."""
-_TAKEN = frozenset({"seed", "abs", "max", "min", "round", "int", "float", "bool"})
-"""Names that the text has for an argument of `inputs`, and for functions of Python."""
+TAKEN = frozenset({"seed", "abs", "max", "min", "round", "int", "float", "bool"})
+"""Names of no number: those that the text has for an argument of `inputs`, and for functions of Python."""
 _LARGEST = 1 << 31
 """Integers are smaller. PyTorch's symbols are of 64 bits, where products of larger integers would overflow."""
 
@@ -80,6 +80,16 @@ def set_numbers(case: Case, values: Mapping[str, NumberValue]) -> Case:
     return replace(case, ops=tuple(ops), numbers=numbers)
 
 
+def list_uses(case: Case) -> list[str]:
+    """What numbers of the case are for: names of formulas, and attributes without a formula, such as `mul.other`."""
+    return sorted({name_use(case, use) for number in case.numbers for use in number.uses})
+
+
+def name_use(case: Case, use: NumberUse) -> str:
+    """The name of a use in `list_uses`."""
+    return use.formula or f"{case.makers[use.op].kind}.{use.attribute}"
+
+
 def spell_numbers(case: Case, op: Op) -> dict[str, str]:
     """By attribute of the operation, the text of the number that stands for it."""
     return {
@@ -102,7 +112,7 @@ def check_numbers(case: Case, types: Mapping[str, TensorType]) -> None:
     for number in case.numbers:
         with add_place("numbers", number.name):
             _check_value(number.value)
-            require(number.name not in _TAKEN, "the text has the name for something else")
+            require(number.name not in TAKEN, "the text has the name for something else")
             require(bool(number.uses), "nothing uses the number")
             for use in number.uses:
                 _check_use(case, number.value, use)

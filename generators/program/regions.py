@@ -5,11 +5,13 @@ Examples are a custom operation, a branch of `torch.cond`, and the body of a sca
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from generators.errors import add_place, require
 from generators.program.autograd_functions import FUNCTION_OPTIONS, is_transformable
 from generators.program.case import AUTOCAST, Case, Input, Op, Region, TensorType
 from generators.program.changes import is_layer
+from generators.program.loops import check_carries, check_loop, list_rows
 from generators.program.ops import OPS, find_probability
 from generators.program.references import list_dims
 from generators.program.sizes import Size
@@ -37,7 +39,9 @@ class RegionKind:
     in_training: float = 1.0  # how often it is drawn in training, relative to inference
     apart: bool = False  # torch refuses arguments that share memory, and says so
     captures: bool = False  # Dynamo captures scalars, without which torch can't compile the loop
-    is_block: bool = False  # a `with` block in both texts, and no function
+    carries: bool = False  # a step may hand values to the next, and the last row may be the first
+    is_python: bool = False  # the same Python in both texts
+    is_block: bool = False  # a `with` block, and no function
     options: tuple[str, ...] = ("",)  # the variants of the kind, simplest first
     refuses: frozenset[str] = frozenset()  # the kinds of regions that torch does not take in such a region
 
@@ -64,7 +68,9 @@ REGIONS: dict[str, RegionKind] = {
     "custom_op": RegionKind("a custom operation", 4.0, is_custom=True, writes=True),
     "cond": RegionKind("a branch of torch.cond", 2.0, floats_only=True, nonempty=True, apart=True, refuses=_UNCAPTURED),
     "map": RegionKind("the body of a map over rows", loops=True, apart=True, captures=True, refuses=_UNCAPTURED),
-    "scan": RegionKind("the body of a scan over rows", loops=True, apart=True, captures=True, refuses=_UNCAPTURED),
+    "scan": RegionKind(
+        "the body of a scan over rows", loops=True, apart=True, captures=True, carries=True, refuses=_UNCAPTURED
+    ),
     "while_loop": RegionKind(
         "the body of a while_loop over rows", loops=True, single=True, apart=True, in_training=0.1, refuses=_UNCAPTURED
     ),
@@ -102,10 +108,11 @@ REGIONS: dict[str, RegionKind] = {
         "a nested_compile_region", 2.0, apart=True, options=("", *SHARED), refuses=_UNCAPTURED
     ),
     "checkpoint": RegionKind("a checkpointed function", 0.5),
-    "autocast": RegionKind("an autocast", 2.0, is_block=True, options=("off", *AUTOCAST)),
+    "autocast": RegionKind("an autocast", 2.0, is_python=True, is_block=True, options=("off", *AUTOCAST)),
     "map_uncaptured": RegionKind(
         "the body of a map, where Dynamo captures no scalars", 0.05, loops=True, apart=True, refuses=_UNCAPTURED
     ),
+    "loop": RegionKind("the body of a Python loop over rows", 0.3, loops=True, carries=True, is_python=True),
 }
 """By name, in the order in which attribution looks for the region at fault."""
 FUNCTION = "autograd_function"
@@ -122,7 +129,7 @@ def ops_of(case: Case, region: Region) -> list[Op]:
 
 def list_autocasts(case: Case) -> dict[str, str | None]:
     """The dtype of the autocast around each operation, by name: of the innermost; None where it is off."""
-    casts = {op.name: case.autocast for op in case.ops}
+    casts = {op.name: case.outer_autocast for op in case.ops}
     for region in case.regions:
         if region.kind == "autocast":
             dtype = region.option if region.option in AUTOCAST else None
@@ -164,8 +171,10 @@ def _list_within(regions: Sequence[Region], region: Region) -> list[Region]:
 
 
 def list_operands(case: Case, region: Region) -> list[str]:
-    """The values that a region reads and does not define, in the order of first use. Writes go by their targets."""
-    read = dict.fromkeys(find_target(case, arg) for op in ops_of(case, region) for arg in op.args)
+    """The values that a region reads and does not define, in the order of first use, after those that its first step
+    reads. Writes go by their targets."""
+    starts = [carry.start for carry in region.carries]
+    read = dict.fromkeys([*starts, *(find_target(case, arg) for op in ops_of(case, region) for arg in op.args)])
     return [name for name in read if name not in region.ops]
 
 
@@ -183,7 +192,7 @@ def list_arguments(case: Case, region: Region, types: Mapping[str, TensorType]) 
     if stands_outside(region):
         return operands
     if row.loops:
-        return [name for name in operands if types[name].shape[:1] == (Size.of(region.over),)]
+        return [*(carry.start for carry in region.carries), *list_rows(region, operands, types)]
     given = [name for name in operands if name not in parameters]
     return [name for name in given if category(types[name].dtype) == 2] if row.floats_only else given
 
@@ -225,9 +234,16 @@ def check_regions(case: Case, types: Mapping[str, TensorType], infer: Infer) -> 
             require(region.option in row.options, f"{region.kind}: option is {region.option!r}", Reason.MALFORMED)
             together = bool(found) and found == [*range(found[0], found[0] + len(found))]
             require(together, "a region is a run of operations, in their order", Reason.RUN)
+            require(
+                row.carries or not (region.carries or region.reverse),
+                f"{region.kind} has no carries and no direction",
+                Reason.MALFORMED,
+            )
+            check_carries(region, {*types}.difference(op.name for op in case.ops[found[0] :]))
             _check_region(case, region, types)
             if row.loops:
-                _check_loop(case, region, types, infer)
+                operands, results = list_operands(case, region), list_results(case, region)
+                check_loop(case, region, operands, results, types, partial(_infer_rows, case, region, types, infer))
 
 
 def _check_around(others: Sequence[Region], region: Region) -> None:
@@ -265,7 +281,7 @@ def _check_region(case: Case, region: Region, types: Mapping[str, TensorType]) -
         Reason.REGION_WRITES,
     )
     require(bool(results or written), f"{name} has no result", Reason.RUN)
-    require(bool(arguments), f"{name} has no argument", Reason.REGION_ARGUMENT)
+    require(len(arguments) > len(region.carries), f"{name} has no argument", Reason.REGION_ARGUMENT)
     # torch.func.functionalize wraps its arguments alone, each by itself.
     owners = find_owners(case)
     is_apart = len({owners[value] for value in written}) == len(written)
@@ -295,7 +311,9 @@ def _check_memory(
     row, name, owners = REGIONS[region.kind], region.kind, find_owners(case)
     numbers = all(types[value].dtype != COMPLEX for value in (*list_operands(case, region), *results))
     require(numbers, f"{name} takes and gives no complex numbers", Reason.COMPLEX)
-    own, given = ([owners[value] for value in values] for values in (results, arguments))
+    carried = [carry.next for carry in region.carries]  # a loop returns copies of these
+    own = [owners[value] for value in results if value not in carried]
+    given = [owners[value] for value in arguments]
     require(
         {*region.ops}.issuperset(own) and len({*own}) == len(own),
         f"{name} returns memory of another value",
@@ -328,41 +346,45 @@ def _check_types(
     require(not named, f"{row.effect} has constant sizes", Reason.REGION_SIZES)
 
 
-def _check_loop(case: Case, region: Region, types: Mapping[str, TensorType], infer: Infer) -> None:
-    """Raises CaseError unless the operations also take a single row, and give a row of each result."""
-    name, over = region.kind, region.over
-    for operand in list_operands(case, region):
-        shape = types[operand].shape
-        rest = shape[1:] if shape[:1] == (Size.of(over),) else shape
-        require(
-            not any(over in size.names() for size in rest),
-            f"{name} can't slice {operand!r} along {over}",
-            Reason.REGION_ROWS,
-        )
-    single, inner, casts = {**case.sizes, over: 1}, dict(types), list_autocasts(case)
+def _infer_rows(
+    case: Case, region: Region, types: Mapping[str, TensorType], infer: Infer, sizes: Mapping[str, int]
+) -> Mapping[str, TensorType]:
+    inner, casts = dict(types), list_autocasts(case)
     for op in ops_of(case, region):
-        inner[op.name] = infer(op, inner, single, casts[op.name])
-    for result in list_results(case, region):
-        outer, row = types[result].sizes(case.sizes), inner[result].sizes(single)
-        fits = types[result].shape[:1] == (Size.of(over),) and row == (1, *outer[1:])
-        require(fits, f"{name} can't join rows of {result!r} along {over}", Reason.REGION_ROWS)
+        inner[op.name] = infer(op, inner, sizes, casts[op.name])
+    return inner
 
 
 def list_indirect(case: Case) -> list[str]:
     """The kinds of regions, in the order of `REGIONS`, and the forms of operations that a Python call or loop can
     replace."""
-    kinds = {region.kind for region in case.regions if not REGIONS[region.kind].is_block}
+    kinds = {region.kind for region in case.regions if not REGIONS[region.kind].is_python}
     forms = (form for op in case.ops if OPS[op.kind].plain and isinstance(form := op.attr("form"), str))
     return [*(kind for kind in REGIONS if kind in kinds), *dict.fromkeys(forms)]
 
 
 def call_directly(case: Case, kind: str) -> Case:
     """The case with Python calls and loops in place of regions of a kind, and of operations of a form."""
+    regions = (
+        region if region.kind != kind else replace(region, kind="loop")
+        for region in case.regions
+        if region.kind != kind or region.carries
+    )
     ops = (
         replace(op, attrs=tuple(pair for pair in op.attrs if pair != ("form", kind))) if OPS[op.kind].plain else op
         for op in case.ops
     )
-    return replace(case, ops=tuple(ops), regions=tuple(region for region in case.regions if region.kind != kind))
+    return replace(case, ops=tuple(ops), regions=tuple(regions))
+
+
+def separate_functions(case: Case) -> Case:
+    """The case in which no regions share a function: each has one of its own, or where torch takes none, none."""
+    kept = list[Region]()
+    for region in case.regions:
+        refused = any(region.kind in REGIONS[other.kind].refuses for other in list_around(case.regions, region))
+        if region.option not in SHARED or not refused:
+            kept.append(replace(region, option="") if region.option in SHARED else region)
+    return replace(case, regions=tuple(kept))
 
 
 def only_region(case: Case, kind: str) -> Case:

@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from generators.program.case import MODES, Case, Input, LaterCall, Number, Op
+from generators.program.case import AROUND, MODES, Case, Input, LaterCall, Number, Op
 from generators.program.given import Given
 from generators.program.numbers import FORMULAS
 from generators.program.ops import OPS, same_attr
@@ -14,7 +14,7 @@ from generators.program.values import DISTRIBUTIONS, LAYOUTS
 
 _DTYPE_RANK = {"float32": 0, "bool": 1, "int64": 2}
 
-SIMPLER_CALLS = {"values": ("equal", "same"), "under": ("inference", "training"), "step": ("sgd",)}
+SIMPLER_CALLS = {"values": ("equal", "same"), "under": ("inference", "training"), "step": ("sgd",), "around": AROUND}
 """Words of fields of later calls, simplest first; any other word is less simple."""
 
 
@@ -36,10 +36,16 @@ def sort_key(case: Case) -> tuple[float, ...]:
         len(case.inputs),
         MODES.index(case.mode),
         case.dynamic,
-        case.autocast is not None,
+        (case.autocast is not None)
+        + 2 * case.has_around
+        + ("", *AROUND).index(case.around) / 10
+        + case.around_backward,
         sum(OPS[op.kind].cost for op in case.ops),
         sum(len(region.ops) for region in case.regions),
-        sum(REGIONS[region.kind].options.index(region.option) for region in case.regions),
+        sum(
+            REGIONS[region.kind].options.index(region.option) + len(region.carries) + region.reverse
+            for region in case.regions
+        ),
         sum(_attr_cost(op) for op in case.ops),
         sum(_DTYPE_RANK.get(i.dtype, 3) for i in case.inputs),
         sum(_input_cost(i) for i in case.inputs),

@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from generators.errors import CaseError, accepts, add_place, require
-from generators.program.calls import at_call, check_calls, list_variable
-from generators.program.case import AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
+from generators.program.calls import at_call, check_calls, keep_sharing, list_arounds, list_variable
+from generators.program.case import AROUND, AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
 from generators.program.changes import keep_changes
 from generators.program.contracts import check_contract
 from generators.program.given import check_given
 from generators.program.indices import check_indices
 from generators.program.kept_places import is_added
+from generators.program.loops import find_carried
 from generators.program.numbers import check_numbers, check_texts, keep_numbers
 from generators.program.ops import FUNCTIONS, OPS, complete_attributes
 from generators.program.ops.attention import FLEX_NAMES
@@ -25,7 +26,7 @@ from generators.program.regions import check_regions, list_autocasts
 from generators.program.settings import check_settings
 from generators.program.sizes import Size, show
 from generators.program.values import COMPLEX, DISTRIBUTIONS, DTYPES, LAYOUTS
-from generators.program.writes import check_memory, check_part, find_owners
+from generators.program.writes import check_memory, check_part, find_owners, list_written
 from generators.reasons import Reason
 from generators.records import NameOf
 
@@ -44,8 +45,8 @@ _OWN_NAMES = (
     "causal_mask",
     "read_values",
 )
-_OF_CALLS = ("calls", "first", "given", "module", "optimizer", "checkpoint", "compute")
-_OF_CLASS = ("loss", "without_gradient", "shards")
+_OF_CALLS = ("calls", "first", "given", "module", "optimizer", "optimizer2", "checkpoint", "compute")
+_OF_CLASS = ("loss", "without_gradient", "backward_autocast", "shards")
 RESERVED = frozenset({*_OWN_NAMES, *_OF_CLASS, *FLEX_NAMES, *FUNCTIONS, *keyword.kwlist})
 
 MAX_DIM = 1 << 20
@@ -164,6 +165,12 @@ def check(case: Case) -> dict[str, TensorType]:
     with add_place("autocast"):
         known = case.autocast in (None, *AUTOCAST)
         require(known, f"autocast is {case.autocast!r}, expected one of {', '.join(AUTOCAST)}")
+    with add_place("around"):
+        known = case.around in ("", *AROUND[1:-1])
+        require(known, f"around is {case.around!r}, expected one of {', '.join(AROUND[1:-1])}")
+    with add_place("around_backward"):
+        needed = not case.around_backward or (case.has_around and case.may_train)
+        require(needed, "around_backward: no call under autocast trains", Reason.MALFORMED)
     with add_place("ops"):
         lines = len(case.inputs) + len(case.ops)
         require(lines <= MAX_LINES, f"{lines} inputs and operations; at most {MAX_LINES}", Reason.SIZE)
@@ -203,6 +210,7 @@ def check(case: Case) -> dict[str, TensorType]:
     check_memory(case, types)
     check_regions(case, types, infer)
     check_calls(case)
+    _check_casts(case)
     check_settings(case)
     for call in case.calls:
         with add_place("calls"):
@@ -211,11 +219,21 @@ def check(case: Case) -> dict[str, TensorType]:
         _check_before(case)
     with add_place("contracts"):
         require(
-            case.autocast is None or not case.contracts, "contracts are not allowed under autocast", Reason.CONTRACTED
+            case.outer_autocast is None or not case.contracts,
+            "contracts are not allowed under autocast",
+            Reason.CONTRACTED,
         )
         for contract in case.contracts:
             check_contract(contract, case, types)
     return types
+
+
+def _check_casts(case: Case) -> None:
+    is_cached = any(around and "uncached" not in around for around in list_arounds(case))
+    is_cached = is_cached or any(list_autocasts(replace(case, around="")).values())
+    weights = {item.name for item in case.inputs if item.parameter and not item.is_buffer}
+    written = weights.intersection(list_written(case)) if is_cached else ()
+    require(not written, f"writes into {', '.join(written)}, whose cast autocast caches", Reason.CAST_KEPT)
 
 
 def list_own_names(case: Case) -> list[tuple[str, str]]:
@@ -269,12 +287,15 @@ def prune(case: Case) -> Case:
     Keeps writes into inputs, and writes that a later read may see.
     """
     owners = find_owners(case)
-    needed = set(case.returns)
-    seen = {owners.get(name) for name in (*case.returns, *(item.name for item in case.inputs))}
-    for op in reversed(case.ops):
-        if op.name in needed or (OPS[op.kind].writes and owners[op.name] in seen):
-            needed.update((op.name, *op.args))
-            seen.update(owners.get(name) for name in op.args)
+    needed, before = set(case.returns), -1
+    while len(needed) > before:
+        before = len(needed)
+        seen = {owners.get(name) for name in (*case.returns, *(item.name for item in case.inputs))}
+        for op in reversed(case.ops):
+            if op.name in needed or (OPS[op.kind].writes and owners[op.name] in seen):
+                needed.update((op.name, *op.args))
+                seen.update(owners.get(name) for name in op.args)
+        needed.update(find_carried(case, needed))
     ops = tuple(o for o in case.ops if o.name in needed)
     needed.update(i.part.of for i in case.inputs if i.part and i.name in needed)
     inputs = tuple(i for i in case.inputs if i.name in needed)
@@ -300,5 +321,5 @@ def _drop_unknown(case: Case) -> Case:
         (case.contracts, case.regions, case.calls),
         name=lambda ref, name: name if name in known.get(ref, (name,)) else None,
     )
-    kept = replace(case, contracts=contracts, regions=regions, calls=calls)
+    kept = keep_sharing(replace(case, contracts=contracts, regions=regions, calls=calls))
     return keep_changes(kept) if case.calls or case.setup else kept

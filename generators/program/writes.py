@@ -92,11 +92,11 @@ def _check_reads_by_strides(case: Case, types: Mapping[str, TensorType]) -> None
 
 
 def check_part(case: Case, item: Input, part: SharedSlice) -> None:
-    """Raises CaseError unless the argument is a slice of another argument, of the same floating dtype."""
-    owner = next((other for other in case.arguments if other.name == part.of and other.part is None), None)
+    """Raises CaseError unless the argument is a slice of another input, of the same floating dtype."""
+    owner = next((other for other in case.inputs if other.name == part.of and other.part is None), None)
     require(
         owner is not None and owner is not item,
-        f"part of {part.of!r}, expected another argument that is no part",
+        f"part of {part.of!r}, expected another input that is no part",
         Reason.MALFORMED,
     )
     assert owner is not None
@@ -124,7 +124,9 @@ def check_part(case: Case, item: Input, part: SharedSlice) -> None:
         f"sizes {list(sizes)} from {part.start} along axis {part.dim} are no slice of {list(whole)}",
         Reason.MALFORMED,
     )
-    kept = not (item.is_differentiated or owner.is_differentiated) if case.training else not case.may_train
+    # The gradient of a slice of a parameter is that of the parameter.
+    leaves = (item,) if owner.parameter else (item, owner)
+    kept = not any(one.is_differentiated for one in leaves) if case.training else not case.may_train
     require(
         kept,
         "arguments that share memory have requires_grad: false from the first call on, if a call trains",
@@ -159,7 +161,8 @@ class _Memory:
 
     def __init__(self, case: Case) -> None:
         self._case, self._owners = case, find_owners(case)
-        self._leaves = {i.name for i in case.inputs if case.training and i.is_differentiated}  # and their views
+        leaves = {i.name for i in case.inputs if case.training and i.is_differentiated}
+        self._leaves = leaves | {i.name for i in case.inputs if i.part and i.part.of in leaves}  # and their views
         spread = {i.name for i in case.inputs if i.layout == "expanded"}
         self._crowded = {i.name: "expand" for i in case.inputs if spread & {i.name, i.part.of if i.part else ""}}
         """By value of which several elements may have one place: the operation that made it so."""

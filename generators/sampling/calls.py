@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from generators.program.calls import list_variable
-from generators.program.case import Case, LaterCall
+from generators.program.case import AROUND, Case, LaterCall
 from generators.program.emit import is_random
 from generators.program.type_check import is_valid
 from generators.program.values import FLOATS, LAYOUTS
@@ -22,6 +22,7 @@ _CHECKPOINTED_SHARE = 0.25  # the share of cases in training whose operations ar
 _DROPOUT_SHARE = 0.6
 """The share of recomputed cases without dropout that get it: recomputed dropout must draw the same numbers."""
 _TRIES = 8
+_VALUES = ("equal", "same", "other")
 
 
 def add_calls(case: Case, c: Choices) -> Case:
@@ -54,6 +55,32 @@ def add_sizes(case: Case, c: Choices) -> Case:
     for _ in range(c.draw({1: 3.0, 2: 1.0})):
         called = draw_valid(called, add_call, _TRIES)
     return called if all(call.sizes for call in called.calls) and is_valid(called) else case
+
+
+def add_around(case: Case, c: Choices) -> Case:
+    """The case with autocasts around its calls, or unchanged if none is valid.
+
+    Half of the cases in training have them around backward passes too. Most cases without later calls get some: with
+    another autocast, and often without gradients.
+    """
+    if case.autocast and c.chance(0.7):
+        return case
+
+    def surround(plain: Case) -> Case:
+        first = c.draw({"": 2.0, "bfloat16": 4.0, "float16": 2.0, "bfloat16+uncached": 1.0, "float16+uncached": 0.5})
+        calls = plain.calls or (LaterCall(),) * c.draw({0: 3.0, 1: 5.0, 2: 2.0})
+        calls = tuple(_draw_around(plain, call, c) for call in calls)
+        drawn = replace(plain, around=first, calls=calls, contracts=(), dynamic=False)
+        return replace(drawn, around_backward=drawn.has_around and drawn.may_train and c.chance(0.5))
+
+    drawn = draw_valid(case, surround, _TRIES)
+    return drawn if drawn.has_around else case
+
+
+def _draw_around(case: Case, call: LaterCall, c: Choices) -> LaterCall:
+    around = c.draw({"": 3.0, **dict.fromkeys(AROUND, 1.0), "kept": 3.0})
+    under = call.under or (_draw_mode(case, c) if c.chance(0.4) else "")
+    return replace(call, around=around, under=under, values=call.values if call != LaterCall() else c.pick(_VALUES))
 
 
 def _draw_call(case: Case, c: Choices, step: str) -> LaterCall:

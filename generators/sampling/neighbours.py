@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from generators.program import edits
 from generators.program.calls import describe_differences, list_variable
-from generators.program.case import Case, Input, Values
+from generators.program.case import Case, Input, LaterCall, SharedSlice, Values
 from generators.program.emit import is_random
 from generators.program.kept_places import PATTERNS, STRUCTURES, Pattern, Spelling, is_added, side_of, split_kind
 from generators.program.type_check import is_valid
@@ -118,6 +118,7 @@ def _compare_inputs(old: Input, new: Input) -> list[str]:
         f"{new.name} {new.values.kind}{width}": (new.values.kind, new.values.param)
         != (old.values.kind, old.values.param),
         f"{new.name} {new.layout}": new.layout != old.layout,
+        f"{new.name} elsewhere in the memory of {new.part.of if new.part else ''}": new.part != old.part,
         f"no gradient of {new.name}": new.requires_grad != old.requires_grad,
     }
     return [words for words, holds in differences.items() if holds]
@@ -234,8 +235,19 @@ def _change_values(case: Case, c: Choices) -> Case:
 
 def _change_layout(case: Case, c: Choices) -> Case:
     item = c.pick(case.arguments)
+    if item.part is not None:
+        return _change_part(case, item, item.part, c)
     layout = c.pick(("transposed", "heads_inner", "padded", "offset", "expanded"))
     return edits.replace_inputs(case, {item: replace(item, layout=layout)})
+
+
+def _change_part(case: Case, item: Input, part: SharedSlice, c: Choices) -> Case:
+    """Another place in the memory that the argument shares, or a copy, in the first call or in a later one."""
+    how = c.pick(("moved", "shares", "apart"))
+    start = part.start + c.pick((-1, 1)) if how == "moved" else part.start
+    later = () if how == "moved" else (LaterCall(shares=how == "shares", apart=how == "apart"),)
+    moved = replace(item, part=replace(part, start=start, copied=how == "shares"))
+    return edits.replace_inputs(replace(case, calls=(*case.calls, *later), contracts=()), {item: moved})
 
 
 def _change_mode(case: Case, _c: Choices) -> Case:

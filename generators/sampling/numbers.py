@@ -6,7 +6,7 @@ from functools import partial
 
 from generators.errors import require
 from generators.program.case import Case, LaterCall, Number, NumberUse, NumberValue
-from generators.program.edits import make_name
+from generators.program.edits import make_name, prune_if_valid
 from generators.program.numbers import FORMULAS, compute
 from generators.program.ops import OPS, complete_attributes, make_op
 from generators.program.ops.spec import Kind
@@ -24,12 +24,12 @@ _NUMBERED = {
     Kind.FLAG: ("bool",),
 }
 """By kind of attribute, the types of numbers that may stand for it."""
-_WEIGHTS = {Kind.NUMBER: 6.0, Kind.BOUND: 3.0, Kind.INT: 3.0, Kind.SIZE: 3.0, Kind.FLAG: 1.0, Kind.AXIS: 0.3}
+_WEIGHTS = {Kind.NUMBER: 6.0, Kind.BOUND: 3.0, Kind.INT: 3.0, Kind.SIZE: 3.0, Kind.FLAG: 4.0, Kind.AXIS: 0.3}
 """How often a number stands for an attribute of a kind: nearly all operations have an axis."""
 _WITH_NUMBERS = tuple(
     kind
     for kind in DRAWN
-    if any(one.kind in (Kind.NUMBER, Kind.INT, Kind.SIZE, Kind.BOUND) for one in OPS[kind].attributes.values())
+    if any(one.kind in _NUMBERED and one.kind is not Kind.AXIS for one in OPS[kind].attributes.values())
 )
 _VALUES: dict[str, tuple[NumberValue, ...]] = {
     "float": (0.5, 2.0, 1.0, -1.5, 0.25, 3.0, 0.0, 1e-3, 0.3, -0.0, math.inf, -math.inf, math.nan),
@@ -43,6 +43,9 @@ _FORMULAS_SHARE = 0.3
 _KEPT_SHARE = 0.5  # the share of numbers whose first value is that of the program
 _GIVEN_SHARE = 0.7  # the share of numbers that stand for an attribute that the program gives
 _NEW_SHARE = 0.7  # the share of cases that get more operations with numbers
+_ALONE_SHARE = (
+    0.6  # the share of cases that return nothing but what numbers decide: dropout after it takes 30 s to judge
+)
 _COUNTS = {1: 6.0, 2: 3.0, 3: 1.0}
 _CALLS = {1: 2.0, 2: 4.0, 3: 2.0}
 _CHANGED_SHARE = 0.8  # the share of numbers that a call changes
@@ -63,6 +66,9 @@ def add_numbers(case: Case, c: Choices) -> Case:
         base = add_operations(base, c, _WITH_NUMBERS)
     for _ in range(c.draw(_COUNTS)):
         base = draw_valid(base, partial(_add_number, c=c), _TRIES)
+    if c.chance(_ALONE_SHARE):
+        numbered = tuple(dict.fromkeys(use.op for number in base.numbers for use in number.uses))
+        base = prune_if_valid(replace(base, returns=numbered or base.returns)) or base
     for _ in range(c.draw(_CALLS)):
         base = draw_valid(base, partial(_add_call, c=c), _TRIES if base.numbers else 0)
     return base if any(call.numbers for call in base.calls) else case

@@ -9,7 +9,7 @@ from generators.program.case import Case
 from generators.program.changes import KINDS, list_changes
 from generators.program.portability import OBSTACLES, TAKEN_REGIONS, find_obstacle
 from generators.program.regions import REGIONS
-from generators.sampling.calls import add_calls
+from generators.sampling.calls import add_around, add_calls
 from generators.sampling.changes import add_changes, add_layers
 from generators.sampling.choices import Choices
 from generators.sampling.dtypes import WRITERS, add_dtypes
@@ -19,6 +19,7 @@ from generators.sampling.numbers import add_numbers
 from generators.sampling.operations import DRAWN, OWN_WRITERS, add_operations
 from generators.sampling.regions import add_regions
 from generators.sampling.sample import sample
+from generators.sampling.scans import add_carries
 from generators.sampling.writes import add_read_by_strides
 
 _GROUPS = {"operations": DRAWN, "regions": tuple(REGIONS), "changes": tuple(KINDS)}
@@ -26,6 +27,8 @@ _FORMS: dict[str, Callable[[Case, Choices], Case]] = {
     "integers": partial(add_integers, share=1.0),
     "shared_arguments": share_arguments,
     "odd_views": write_through_views,
+    "carries": add_carries,
+    "autocast_around": add_around,
     **{form: partial(add_dtypes, share=1.0, only=form) for form in WRITERS},
 }
 """Programs that no single operation tells, by name."""

@@ -1,14 +1,16 @@
 """Adds regions to a case: runs of its operations that become functions of their own."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
-from generators.program.case import Case, Region
-from generators.program.regions import REGIONS, SHARED
+from generators.program.case import AUTOCAST, Case, Op, Region
+from generators.program.ops import OPS
+from generators.program.regions import FUNCTION, REGIONS, SHARED
 from generators.sampling.builder import draw_valid
 from generators.sampling.choices import Choices
 from generators.sampling.layers import repeat_region
+from generators.sampling.writes import insert_writes
 
 _COUNTS = {1: 5.0, 2: 2.0, 3: 1.0}
 _LENGTHS = {1: 3.0, 2: 3.0, 3: 2.0, 5: 2.0, 8: 2.0, 13: 1.0}
@@ -19,9 +21,23 @@ _AROUND = {
     "autograd_function": ("grad", "vjp", "jacrev", "grad_of_grad", "jvp", "vmap"),
     "functionalize": ("grad", "vjp", "jvp", "vmap"),
     **dict.fromkeys(("jvp", "vjp"), ("functionalize",)),
+    "autocast": ("autocast",),
 }
-"""Transforms that people apply to regions, by the kind within."""
+"""What people put around regions, by the kind within."""
 _AROUND_SHARE = 0.3
+_OPTIONS = {"closure": 0.3, "layer_in_layer": 0.3}
+"""How often options are drawn, others once. torch 2.13.0 and 2.15.0 have a known bug of these two."""
+_CAST = frozenset({"matmul", "bmm", "einsum", "linear", "sdpa", "addmm", "baddbmm"})
+"""Operations that autocast runs in its dtype."""
+_OF_WRITES = "functionalize"
+_ABOUT: dict[str, Callable[[Op], bool]] = {
+    _OF_WRITES: lambda op: OPS[op.kind].writes,
+    "autocast": lambda op: op.kind in _CAST,
+}
+"""The operations that a kind is about. Of 85 drawn regions of functionalize 3 had a write."""
+_TRAINED_SHARE = 0.7
+"""The share of cases in inference that train if they get an autograd.Function, whose rule gives gradients."""
+_ABOUT_SHARE = 0.8  # the share of such regions around such an operation
 
 
 def add_regions(case: Case, c: Choices, kinds: Collection[str] = REGIONS) -> Case:
@@ -31,24 +47,36 @@ def add_regions(case: Case, c: Choices, kinds: Collection[str] = REGIONS) -> Cas
     base = replace(case, contracts=())
     weights = {name: REGIONS[name].weight * (REGIONS[name].in_training if case.training else 1.0) for name in kinds}
     for _ in range(c.draw(_COUNTS)):
-        base = draw_valid(base, partial(_add_region, c=c, kind=c.draw(weights)), _TRIES if base.ops else 0)
+        kind = c.draw(weights)
+        if kind == _OF_WRITES:
+            base = insert_writes(base, c)
+        base = draw_valid(base, partial(_add_region, c=c, kind=kind), _TRIES if base.ops else 0)
     return base if base.regions else case
 
 
 def _add_region(case: Case, c: Choices, kind: str) -> Case:
+    if kind == FUNCTION and not case.training and c.chance(_TRAINED_SHARE):
+        case = replace(case, mode="training")
     around = c.pick(case.regions).ops if case.regions and c.chance(_NESTED_SHARE) else ()
     within = around or [op.name for op in case.ops]
     start, length = c.below(len(within)), c.draw(_LENGTHS)
+    about = [op.name for op in case.ops if kind in _ABOUT and op.name in within and _ABOUT[kind](op)]
+    if about and c.chance(_ABOUT_SHARE):
+        start = max(0, within.index(c.pick(about)) - c.below(length))
     names = [str(item.shape[0]) for item in case.inputs if item.shape and item.shape[0].is_name]
     over = c.pick(names) if names and REGIONS[kind].loops else ""
-    region = Region(kind, tuple(within[start : start + length]), over, c.pick(REGIONS[kind].options))
+    region = Region(kind, tuple(within[start : start + length]), over, _draw_option(kind, c))
     outer = [_wrap(region, c, names)] if not around and kind in _AROUND and c.chance(_AROUND_SHARE) else []
     drawn = replace(case, regions=(*case.regions, *outer, region))
     return repeat_region(drawn, region, c) if region.option in SHARED else drawn
 
 
+def _draw_option(kind: str, c: Choices) -> str:
+    return c.draw({option: _OPTIONS.get(option, 1.0) for option in REGIONS[kind].options})
+
+
 def _wrap(region: Region, c: Choices, names: Sequence[str]) -> Region:
-    """A transform of the same operations."""
+    """A transform of the same operations, or an autocast that is on."""
     kind = c.pick(_AROUND[region.kind])
     over = c.pick(names) if names and REGIONS[kind].loops else ""
-    return Region(kind, region.ops, over, REGIONS[kind].options[0])
+    return Region(kind, region.ops, over, c.pick(AUTOCAST) if kind == "autocast" else REGIONS[kind].options[0])

@@ -15,7 +15,7 @@ from generators.program.writes import is_written
 from generators.sampling.attention import attend
 from generators.sampling.blocks import block_module
 from generators.sampling.builder import Builder
-from generators.sampling.calls import add_calls, add_sizes
+from generators.sampling.calls import add_around, add_calls, add_sizes
 from generators.sampling.changes import add_changes
 from generators.sampling.choices import Choices
 from generators.sampling.dropout import show_dropouts
@@ -28,6 +28,7 @@ from generators.sampling.memory import add_memory
 from generators.sampling.numbers import NUMBERS_SHARE, add_numbers
 from generators.sampling.operations import add_operations
 from generators.sampling.regions import add_regions
+from generators.sampling.scans import add_carries
 from generators.sampling.states import add_states
 from generators.sampling.steps import AttentionExtras, draw_extras, draw_many_extras, insert_noop
 from generators.sampling.writes import add_read_by_strides, insert_writes
@@ -127,6 +128,7 @@ WRITTEN_CALLED_SHARE = 0.3  # the share of cases with writes that get several ca
 _EMPTY = {"S": 3.0, "T": 3.0, "B": 2.0}
 HEADS_INNER_SHARE = 0.25  # for kernels: the share of cases with q, k, v in [B, S, H, D] whose contract keeps it
 AUTOCAST_SHARE = 0.03  # the share of cases under autocast, of those that stay well typed
+AROUND_SHARE = 0.03  # the share of cases with autocasts around their calls
 STATES_SHARE = 0.15  # the share of cases whose call is in another state, doubled for kernels
 INTEGERS_SHARE = 0.03  # the share of cases with integers beyond 2^31, or that wrap around
 DTYPES_SHARE = 0.03  # the share of cases with narrow integers, complex numbers, or places in other orders of memory
@@ -135,6 +137,7 @@ MEMORY_SHARE = 0.03  # the share of cases with arguments that share memory, or w
 MASKS_SHARE = 0.3  # the share of random cases that get more dropout, and show its masks
 OPERATIONS_SHARE = 0.08  # the share of cases with operations of the whole table
 REGIONS_SHARE = 0.08  # the share of cases with regions
+CARRIES_SHARE = 0.02  # the share of cases with loops whose steps hand on values
 CHANGED_SHARE = 0.5  # the share of cases with several calls whose module changes between them
 CHANGED_BEFORE_SHARE = 0.01  # the share of cases with a single call whose module changes before it
 RETURNED_TWICE_SHARE = 0.01  # the share of cases that return a value again
@@ -208,6 +211,9 @@ def sample(
     regions = Choices(f"{seed}:{index}:regions")
     if regions.chance(REGIONS_SHARE):
         case = add_regions(case, regions)
+    carries = Choices(f"{seed}:{index}:carries")
+    if carries.chance(CARRIES_SHARE):
+        case = add_carries(case, carries)
     case = show_dropouts(case, Choices(f"{seed}:{index}:masks"), MASKS_SHARE)
     case = add_integers(case, Choices(f"{seed}:{index}:integers"), INTEGERS_SHARE)
     case = add_dtypes(case, Choices(f"{seed}:{index}:dtypes"), DTYPES_SHARE)
@@ -216,6 +222,9 @@ def sample(
     numbers = Choices(f"{seed}:{index}:numbers")
     if numbers.chance(NUMBERS_SHARE):
         case = add_numbers(case, numbers)
+    around = Choices(f"{seed}:{index}:around")
+    if around.chance(AROUND_SHARE):
+        case = add_around(case, around)
     again = Choices(f"{seed}:{index}:again")
     if again.chance(RETURNED_TWICE_SHARE):
         case = replace(case, returns=(*case.returns, again.pick(case.returns)))

@@ -104,6 +104,7 @@ def test_what_fails_in_this_version_alone_is_a_finding_with_what_the_other_says(
     (entry,) = found(asked)
     assert [op.kind for op in entry.case.ops] == ["softmax"]
     assert entry.seen == {OLD: "ok"}
+    assert entry.note == f"rewrites in this version, not in {OLD}: _sfdp_pattern_5_inference"
     assert f"a regression: torch {OLD} says ok" in capsys.readouterr().out
     assert [event["against"] for event in events(asked, "CampaignStarted")] == [OLD]
 

@@ -139,12 +139,14 @@ def test_a_subject_with_options_meets_cases_with_settings_that_act_there() -> No
     assert "passes_options" in schedule.subjects_for(frozen)
 
 
-@pytest.mark.parametrize("given", [["inductor"], ["aot_eager"], ["my.kernel:call"], ["passes", "my.kernel:call"]])
+@pytest.mark.parametrize(
+    "given", [["inductor"], ["aot_eager"], ["eager"], ["my.kernel:call"], ["passes", "my.kernel:call"]]
+)
 def test_chosen_subjects_are_met_by_every_case(given: list[str]) -> None:
     assert Schedule(choose_subjects(given)).subjects_for(case("exp")) == tuple(given)
 
 
-@pytest.mark.parametrize("name", ["", "eager", "Inductor", "a:", ":b", "a b:c", "a:b.c", "a/b:c"])
+@pytest.mark.parametrize("name", ["", "Eager", "Inductor", "a:", ":b", "a b:c", "a:b.c", "a/b:c"])
 def test_unknown_subjects_are_refused_with_those_there_are(name: str) -> None:
     with pytest.raises(UserError, match=r"unknown subject .* there are passes, inductor, .*package.module:function"):
         choose_subjects([name])

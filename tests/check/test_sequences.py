@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import astuple, fields, replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -137,6 +138,20 @@ WRONG = [
     (of_first_values, CALLS, {"values"}),
     (without_accumulation, (LaterCall(values="other"), LaterCall(sizes=(("B", 3),))), set()),
 ]
+
+
+def test_two_optimizers_step_in_turn() -> None:
+    case = products(calls=(LaterCall(step="sgd"), LaterCall(step="adamw"), LaterCall(step="sgd")))
+    check_case(case)
+    names: dict[str, Any] = {}
+    exec(source(case), names)
+    module, weights = names["Module"](), list[Tensor]()
+    for inputs in names["calls"](module):
+        weights.append(module.w.detach().clone())
+        module(*inputs).square().sum().backward()
+    steps = [(after - before).abs().max().item() for before, after in pairwise(weights)]
+    assert steps[1] == pytest.approx(1e-3, rel=0.1)  # the first step of AdamW is its rate
+    assert min(steps[0], steps[2]) > 0 and not {steps[0], steps[2]} & {steps[1]}
 
 
 def test_calls_are_part_of_a_case_file() -> None:

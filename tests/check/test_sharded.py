@@ -82,6 +82,16 @@ ops:
   - {name: out, op: exp, args: [moved]}
 returns: [out]
 """)
+SUMMED = casefile.loads("""
+case_format: 1
+dims: {S: 4}
+inputs:
+  x: {shape: [S, S], dtype: float32, values: {seed: 0}, shard: 0, second_shard: 1}
+  w: {shape: [S, S], dtype: float32, values: {seed: 1}, second_shard: 0}
+ops:
+  - {name: out, op: matmul, args: [x, w]}
+returns: [out]
+""")
 WINDOWS = casefile.loads("""
 case_format: 1
 dims: {S: 4}
@@ -156,7 +166,7 @@ def attribute_smallest(evaluator: Asker, case: Case) -> tuple[str, str, str]:
     ("plants", "parts"),
     [
         ("shard_kept,offset_forgotten", [(ATTENTION, "aten._softmax"), (EMBEDDING, "aten.embedding")]),
-        ("moved_shard_reversed", [(MOVED, "")]),
+        ("moved_shard_reversed,second_partial_kept", [(MOVED, "DTensor.redistribute"), (SUMMED, "aten.mm")]),
     ],
 )
 def test_planted_faults_are_found_named_and_shrunk(plants: str, parts: list[tuple[Case, str]]) -> None:

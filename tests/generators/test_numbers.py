@@ -10,8 +10,10 @@ from corpus.passes.numbers import drop_numbers
 from generators.errors import CaseError
 from generators.program.calls import at_call
 from generators.program.case import Case, LaterCall, Number, NumberUse
+from generators.program.edits import compute_before, make_constant
 from generators.program.emit import source
-from generators.program.numbers import FORMULAS, compute, set_numbers
+from generators.program.numbers import FORMULAS, compute, list_uses, set_numbers
+from generators.program.ops import make_op
 from generators.program.portability import find_obstacle
 from generators.program.references import rename
 from generators.program.simplicity import sort_key
@@ -117,6 +119,29 @@ def test_shrinking_makes_literals_and_drops_formulas(case: Case) -> None:
     assert plain.numbers[0] == Number("scale", 0.5, (NumberUse("scaled", "other"),))
     assert plain.calls[0].numbers[0] == ("scale", -2 / 3)
     assert check(plain)
+
+
+def test_experiments_take_a_formula_or_an_attribute_from_what_varies(case: Case) -> None:
+    assert list_uses(case) == ["add.alpha", "third"]
+    computed = compute_before(case, "third")
+    assert check(computed)
+    assert [(use.formula, one.value) for one in computed.numbers for use in one.uses] == [("", 0.5), ("", 1.0)]
+    assert computed.calls[0].numbers == (("scale", -2 / 3), ("alpha", 0.5))
+    constant = prune(make_constant(case, "add.alpha"))
+    assert [one.name for one in constant.numbers] == ["scale"]
+    assert constant.calls[0].numbers == (("scale", -2.0),)
+
+
+def test_a_number_keeps_its_other_uses_when_a_formula_is_computed_before(case: Case) -> None:
+    scale, alpha = case.numbers
+    shared = replace(scale, value=1.5, uses=(*scale.uses, NumberUse("summed", "alpha")))
+    ops = (case.ops[0], make_op("summed", "add", ("scaled", "x"), {"alpha": 1.5}), *case.ops[2:])
+    both = replace(case, ops=ops, numbers=(shared,), calls=(LaterCall(numbers=(("scale", 3.0),)),))
+    computed = compute_before(both, "third")
+    assert check(computed)
+    assert [(one.name, one.value) for one in computed.numbers] == [("scale", 1.5), ("scale_third", 0.5)]
+    assert computed.calls[0].numbers == (("scale", 3.0), ("scale_third", 1.0))
+    assert alpha not in computed.numbers
 
 
 def test_compilers_of_programs_take_no_numbers(case: Case) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from tests.importing.decoder import decoder
 
@@ -370,6 +371,79 @@ def cast() -> Made:
 
 def idle() -> Made:
     return nn.Identity(), (torch.randn(2),)
+
+
+class Varied(nn.Module):
+    """Numbers as arguments, in formulas and as a size, and bytes read as another dtype."""
+
+    def forward(self, x: Tensor, scale: float, power: int, least: float, groups: int) -> tuple[Tensor, Tensor]:
+        scores = (x * scale).clamp(min=-least) / (power + 1)
+        return scores.view(groups, -1) + power, (x > 0).to(torch.int8).view(torch.uint8)
+
+
+def varied() -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+    return Varied().eval(), (torch.randn(4, 6), 0.5, 3), {"least": 0.25, "groups": 2}
+
+
+class Casts(nn.Module):
+    """An autocast within the module, off again inside of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x).relu()
+        with torch.autocast(x.device.type, dtype=torch.bfloat16):
+            y = self.second(y)
+            with torch.autocast(x.device.type, enabled=False):
+                y = y.float() @ x
+            y = y @ x
+        out: Tensor = y + 1
+        return out
+
+
+def casts() -> Made:
+    return Casts(), (torch.randn(8, 8),)
+
+
+class Rounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.round()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient
+
+
+class Special(nn.Module):
+    """Functions that torch traces or calls specially."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = Rounded.apply(x * 2) + checkpoint(torch.sin, x, use_reentrant=False)  # type: ignore[no-untyped-call]
+        out: Tensor = torch.compiler.nested_compile_region(lambda value: value.cos())(y) + y.exp()
+        return out
+
+
+def special() -> Made:
+    return Special().eval(), (torch.randn(4, 6),)
+
+
+def special_in_training() -> Made:
+    return Special(), (torch.randn(4, 6, requires_grad=True),)
+
+
+class Transforms(nn.Module):
+    """All calls are made by transforms and by what eager compiles."""
+
+    def forward(self, x: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+        made: Tensor = torch.cond(truth, torch.sin, torch.cos, (x,))
+        return torch.vmap(torch.tanh)(x), made
+
+
+def transforms() -> Made:
+    return Transforms().eval(), (torch.randn(4, 6), torch.tensor(True))
 
 
 def left_out() -> Made:

@@ -20,6 +20,7 @@ from generators.program.case import Case
 from generators.program.edits import describe_values, has_given, map_inputs, resize
 from generators.program.emit import source
 from generators.program.kept_places import side_of
+from generators.program.regions import list_autocasts
 from generators.sampling.neighbours import Neighbourhood
 
 pytestmark = pytest.mark.worker
@@ -44,7 +45,21 @@ def require_case(block: Block) -> Case:
 
 
 @pytest.mark.parametrize(
-    "factory", ["block", "training", "plain", "cached", "cast", "counting", "operations", "rarer", "experts", "rotary"]
+    "factory",
+    [
+        "block",
+        "training",
+        "plain",
+        "cached",
+        "cast",
+        "casts",
+        "counting",
+        "operations",
+        "rarer",
+        "experts",
+        "rotary",
+        "varied",
+    ],
 )
 def test_every_block_repeats_the_module_bit_for_bit(factory: str) -> None:
     """In training with gradients and dropout; with a buffer that is written, also in training."""
@@ -53,12 +68,50 @@ def test_every_block_repeats_the_module_bit_for_bit(factory: str) -> None:
         blocks, ({}, "")
     )
     assert all(
-        require_case(block).training == (factory in ("training", "cached", "experts")) for block in blocks.values()
+        require_case(block).training == (factory in ("training", "cached", "casts", "experts"))
+        for block in blocks.values()
     )
 
 
 def test_a_block_keeps_the_autocast_around_it() -> None:
     assert {block.case.autocast for block in import_all("cast").values() if block.case} == {"bfloat16"}
+
+
+def test_numbers_of_forward_are_numbers_of_the_case_in_the_formulas_of_the_module() -> None:
+    """A number that is a size stays a constant, and is told."""
+    block = import_all("varied")["Varied"]
+    case = require_case(block)
+    used = {
+        one.name: [(case.makers[use.op].kind, use.attribute, use.formula) for use in one.uses] for one in case.numbers
+    }
+    assert used == {
+        "scale": [("mul", "other", "")],
+        "power": [("div", "other", "next"), ("add", "other", "")],
+        "least": [("clamp", "min", "negated")],
+    }
+    assert block.constants == ("groups",)
+
+
+def test_an_autocast_within_the_module_is_a_region() -> None:
+    case = require_case(import_all("casts")["Casts"])
+    cast = list_autocasts(case)
+    assert [cast[op.name] for op in case.ops if op.kind in ("linear", "matmul")] == [None, "bfloat16", None, "bfloat16"]
+
+
+@pytest.mark.parametrize(
+    ("factory", "missing"),
+    [("special", {}), ("special_in_training", {"Tensor.round: within autograd.Function Rounded": 1})],
+)
+def test_functions_that_torch_calls_specially_are_told(factory: str, missing: dict[str, int]) -> None:
+    block = import_all(factory)["Special"]
+    assert set(block.within) == {"autograd.Function Rounded", "checkpoint", "nested_compile_region"}
+    assert dict(block.missing) == missing
+    assert "as plain operations: autograd.Function Rounded" in describe_gaps(block)
+
+
+def test_a_module_whose_calls_all_are_made_by_transforms_is_a_block_without_a_case() -> None:
+    block = import_all("transforms")["Transforms"]
+    assert block.case is None and any("no torch function" in why for why in block.missing)
 
 
 def test_each_run_begins_as_the_factory_left_the_module() -> None:
@@ -247,3 +300,24 @@ def test_values_that_are_too_large_are_drawn(monkeypatch: pytest.MonkeyPatch) ->
             module.import_block(module.choose_blocks()[0], keeps_values=True)
     assert [has_given(require_case(block)) for block in (kept, drawn)] == [True, False]
     assert [item.values.given.numbers for item in require_case(kept).inputs if item.values.given] == [()] * 5
+
+
+@pytest.mark.parametrize("factory", ["of_buffer", "of_parameter", "of_argument"])
+@pytest.mark.parametrize("keeps_values", [False, True])
+def test_arguments_share_memory_in_the_case_too(factory: str, *, keeps_values: bool) -> None:
+    with ModuleImport(CONFIG, f"tests.importing.shared_memory:{factory}") as module:
+        (block, *_) = module.import_blocks(keeps_values=keeps_values)
+    assert (dict(block.missing), block.different) == ({}, "")
+    (tail,) = [item for item in require_case(block).inputs if item.part]
+    assert tail.part is not None
+    assert (tail.part.of, tail.part.dim, str(tail.part.start)) == (
+        "cache",
+        *((1, "1") if "arg" in factory else (0, "2")),
+    )
+
+
+def test_memory_that_no_case_can_share_is_told() -> None:
+    with ModuleImport(CONFIG, "tests.importing.shared_memory:transposed") as module:
+        (block, *_) = module.import_blocks()
+    assert [*block.missing] == ["an argument in memory that is written, otherwise than as a slice of another tensor"]
+    assert block.different == "output 0"

@@ -8,6 +8,7 @@ from typing import Any, cast
 from unittest import mock
 
 import pytest
+import torch
 from torch import Tensor, nn
 
 from benchmarks.planted_torch.torch_defects import FUNCTIONS, STRUCTURES
@@ -18,6 +19,7 @@ from fuzz.check.torch_api.settings import configure_torch
 from fuzz.protocol import Check, Live, Parted, Result, Verdict
 from fuzz.protocol.failures import FaultyOperation
 from fuzz.protocol.recording import Loaded, LoadModule
+from tests.importing import shared_memory
 from tests.importing.structured import CacheWriter, KeyCache
 
 HARMLESS = {Verdict.OK, Verdict.ROUNDING}
@@ -127,3 +129,20 @@ def test_complex_results_are_judged() -> None:
     subjects = {"wrong": Subject("wrong", compile_wrongly), "eager": available()["eager"]}
     wrong, right = judge("structured:spectrum", Live(""), *subjects, subjects=subjects).results
     assert (wrong.verdict, right.verdict) == (Verdict.WRONG_RESULT, Verdict.OK)
+
+
+@pytest.mark.parametrize("factory", ["of_buffer", "of_parameter", "of_argument", "transposed"])
+def test_arguments_stay_views_of_what_the_module_writes_into(factory: str) -> None:
+    """Copies that lie apart would call a compiler right that mixes up their memory."""
+    module, given = getattr(shared_memory, factory)()
+    expected = module(*given)
+    session = ModuleSession("cpu")
+    assert isinstance(session.answer(LoadModule(f"tests.importing.shared_memory:{factory}")), Loaded)
+    program = session.open(Live(""))
+    for exact in (False, True):
+        live = program.module(False)
+        live = live.double() if exact else live
+        (inputs,) = program.calls(live, Tensor.double if exact else None)
+        assert inputs[-1]._base is not None
+        for mine, other in zip(live(*inputs), expected, strict=True):
+            torch.testing.assert_close(mine.float(), other)

@@ -17,7 +17,7 @@ from fuzz.experiments import Outcome, Trial, Tried
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Failure, FaultyOperation, FormDiffers, Raised, Value, WrongValue
 from fuzz.protocol.rewrites import OtherConstant, WrongRewrite
-from generators.program.case import Case
+from generators.program.case import Case, LaterCall
 from generators.program.ops import make_op
 from generators.program.type_check import attributes
 from generators.records import decode, encode
@@ -69,6 +69,26 @@ def test_each_row_must_flip_and_of_its_arguments_any() -> None:
 
 def test_a_failure_that_does_not_repeat_is_not_known() -> None:
     assert not decides(PASS, study(lambda _case, _subject, _trials: False, case("relu")))
+
+
+def test_a_copy_in_place_of_a_write_explains_no_fault_of_later_calls() -> None:
+    """Copies mend both. Only the failure of a later call is gone where each call is made of a module of its own."""
+    written = replace(
+        case("relu"), ops=(make_op("out", "mul_", ["x"], {"other": 3.0}),), returns=("out",), contracts=()
+    )
+    twice = replace(written, calls=(LaterCall(),))
+
+    def fails(one: Case, _subject: str, _trials: tuple[Trial, ...]) -> bool:
+        return len(one.ops) == 1  # no copy is made
+
+    def fails_later(one: Case, _subject: str, _trials: tuple[Trial, ...]) -> bool:
+        return len(one.ops) == 1 and bool(one.calls)
+
+    assert decides((("written_apart", ()),), study(fails, written))
+    assert decides((("written_apart", ()),), study(fails, twice))
+    assert not decides((("written_apart", ()),), study(fails_later, twice))
+    assert decides((("calls_apart", ()),), study(fails_later, twice))
+    assert not decides((("calls_apart", ()),), study(fails, twice))
 
 
 def test_measurements_must_be_equal() -> None:

@@ -241,6 +241,15 @@ def test_the_property_that_matters_is_named(case: Case) -> None:
     assert str(found) == "dim of softmax = -2 (fails with -2; passes with -1, -3, -4)"
 
 
+def test_the_number_of_a_call_is_varied_in_place_of_the_attribute_that_it_stands_for() -> None:
+    numbers = load(ROOT / "corpus/known/larger-of-a-float-and-1.case.yaml").case
+
+    def fails(other: Case) -> bool:
+        return all(float(value) < 1 for call in other.calls for _, value in call.numbers)
+
+    assert rules(numbers, fails) == ["n in the second call != 1.0 or 2.0 or 1.25"]
+
+
 def test_size_1_and_sizes_without_a_rule_say_nothing(case: Case) -> None:
     assert rules(case, lambda other: other.sizes["S"] > 1) == []
     assert rules(case, lambda other: other.sizes["S"] in (8, 9, 65, 128)) == []

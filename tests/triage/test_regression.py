@@ -99,6 +99,8 @@ PLANTED = [
     (script(off()), ON_RESULT.format("(lambda out: out * (1 + 1e-7))"), 0),
     (script(off()), HALF_MORE, 1),
     (script(off()), ON_RESULT.format("(lambda out: out / 0 * 0)"), 1),  # NaN
+    (script(replace(off(), eager_error=0.0)), HALF_MORE, 1),
+    (script(replace(off(), eager_error=0.0)), AS_IT_IS, 0),
     (script(off()), "lambda module, **_: 1 / 0", CANT_RUN),
     (
         script(off(GRADIENT), case_of("exp", "training")),
@@ -106,7 +108,12 @@ PLANTED = [
         1,
     ),
     (script(off(GRADIENT), case_of("exp", "training")), AS_IT_IS, 0),
-    (script(off(Value("output", 0, call=3)), products(calls=CALLS)), AS_IT_IS, 0),
+    # Without the keyword `dynamic`, by which numbers of later calls would be constants.
+    (
+        script(off(Value("output", 0, call=3)), products(calls=CALLS)),
+        "lambda module, **words: module if not words else 1 / 0",
+        0,
+    ),
     (script(off(Value("output", 0, call=3), 0.1), products(calls=CALLS)), OF_FIRST_SIZE, 1),
     (script(off(WRITTEN), WRITES), WITHOUT_WRITES, 1),
     (script(off(WRITTEN), WRITES), AS_IT_IS, 0),

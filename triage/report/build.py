@@ -206,11 +206,10 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, known: Bu
     case, result, cause, run = entry.case, ablation.result, evidence.cause, evidence.run
     torch = public_version(ablation.hello.torch)
     name = known.title if known else title(case, result, ablation.hello.device, cause)
-    judged = _record(entry, ablation)
-    script = _script(entry, ablation, name)
+    judged, script = _record(entry, ablation), _script(entry, ablation, name)
     bug, fault = script.bug, known.fault if known else None
     quoted = fault if fault and fault.torch == torch else next(iter(cause.places if cause else ()), None)
-    places = cause.places if cause else ()
+    places, project = cause.places if cause else (), find_project(cause.who if cause else "")
     table = list_stages(case, ablation)
     return {
         "title": name,
@@ -218,9 +217,7 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, known: Bu
         "facts": render_facts(name, judged, cause.key if cause else None, known),
         "releases": describe_releases(judged) if len(judged.seen) > 1 else "",
         "upstream": bug.who != "kernel" or bool(bug.spec.sdpa),
-        "project": project.label
-        if (project := find_project(cause.who if cause else "")) is not Project.PYTORCH
-        else "",
+        "project": project.label if project is not Project.PYTORCH else "",
         "form": _list_form(ablation, project, judged, evidence, known),
         "runtime": list_packages(result.subject)[:1],
         "model": evidence.model,
@@ -326,6 +323,8 @@ def _investigate(
     if seconds and not (is_lost and not is_kernel):
         left = max(seconds - (time.monotonic() - began), seconds * _LEAST_SHARE)
         cause, conditions, is_cut = _explain(entry, ablation, asker, cause, left)
+    if known and (decided := replace(cause, who=known.cause.who)).key in known.causes:
+        cause = decided  # as a person decided
     sys.stderr.write("waiting for the last scripts\n")
     run = running.result() if running is not None else None
     if run is not None and run.returncode == CANT_RUN and not is_kernel:

@@ -11,10 +11,13 @@ from typing import Any
 from fuzz.bug_identity import attention_patterns, compare_outcome
 from fuzz.experiments import Outcome
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.render import name_ordinal
+from generators.errors import CaseError
 from generators.program import edits
-from generators.program.case import Attr, Case, Input, Op, Values
+from generators.program.case import Attr, Case, Input, NumberValue, Op, Values
 from generators.program.edits import prune_if_valid
 from generators.program.kept_places import is_added
+from generators.program.numbers import set_numbers, spell_numbers
 from generators.program.ops import OPS, make_op
 from generators.program.ops.spec import Kind
 from generators.program.type_check import attributes, types_of
@@ -220,7 +223,7 @@ def _resize(case: Case, sizes: Mapping[str, int]) -> Case | None:
 
 def list_properties(case: Case, *, sizes_only: bool = False) -> list[_Property]:
     """All properties that are varied."""
-    ways = (_list_sizes,) if sizes_only else (_list_attributes, _list_forms, _list_sizes)
+    ways = (_list_sizes,) if sizes_only else (_list_attributes, _list_numbers, _list_forms, _list_sizes)
     return [one for way in ways for one in way(case)]
 
 
@@ -248,10 +251,47 @@ def _list_attributes(case: Case) -> Iterator[_Property]:
         which = op.kind if kinds.count(op.kind) == 1 else f"{op.kind} `{op.name}`"
         rank = types[op.args[0]].rank if op.args else 0
         for name, value in attributes(op).items():
-            if name != "form":
+            # In place of an attribute that has the name of a number, the number is varied.
+            if name != "form" and name not in spell_numbers(case, op):
                 label = f"{WORDS.get(name, name)} of {WORDS.get(which, which)}"
                 values = _list_values(op, name, value, rank)
                 yield _Property(label, value, values, partial(change, op, name))
+
+
+def _list_numbers(case: Case) -> Iterator[_Property]:
+    """The numbers that forward takes, in each call that gives them a value of its own."""
+
+    def set_first(name: str, value: NumberValue) -> Case:
+        return set_numbers(case, {name: value})
+
+    def set_later(at: int, name: str, value: NumberValue) -> Case:
+        given = ((one, value if one == name else old) for one, old in case.calls[at].numbers)
+        call = replace(case.calls[at], numbers=tuple(given))
+        return replace(case, calls=(*case.calls[:at], call, *case.calls[at + 1 :]))
+
+    def change(make: Callable[[NumberValue], Case], value: NumberValue) -> Case | None:
+        try:
+            made = prune_if_valid(make(value))
+        except CaseError:  # a formula has no value there
+            return None
+        return made if made is not None and made.numbers else None
+
+    def list_values(now: NumberValue) -> Iterator[NumberValue]:
+        of_type = (type(now)(value) for value in (-now, *_NUMBERS[:6], now + 1))
+        return (value for value in dict.fromkeys(of_type) if value != now)
+
+    for number in case.numbers:
+        name = number.name
+        label = f"{name} in the first call" if case.calls else name
+        yield _Property(label, number.value, list_values(number.value), partial(change, partial(set_first, name)))
+        for at, call in enumerate(case.calls):
+            for value in (value for one, value in call.numbers if one == name):
+                yield _Property(
+                    f"{name} in the {name_ordinal(at + 2)} call",
+                    value,
+                    list_values(value),
+                    partial(change, partial(set_later, at, name)),
+                )
 
 
 def _list_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:

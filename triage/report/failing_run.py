@@ -61,6 +61,11 @@ class FailingRun:
         return {name: value for name, value in self.case.settings if name not in SWITCHES and is_set}
 
     @property
+    def is_sequence(self) -> bool:
+        """Whether the program has `calls`. Its compiler decides at each call which sizes and numbers are symbolic."""
+        return self.case.is_sequence
+
+    @property
     def compiles_backward(self) -> bool:
         """Whether compiled autograd compiles the backward pass."""
         return self.who == "compiled" and self.spec.options and "compiled_autograd" in dict(self.case.settings)
@@ -89,7 +94,8 @@ class FailingRun:
         if not self.spec.is_exported:
             is_cheap = self.spec.sharded and self.spec.backend != INDUCTOR
             settings = {"backend": self.spec.backend} if is_cheap else self.settings
-            words = ["module", f"dynamic={is_dynamic}", *(f"{name}={value!r}" for name, value in settings.items())]
+            sizes = [f"dynamic={is_dynamic}"] * (self.dynamic or not self.is_sequence)
+            words = ["module", *sizes, *(f"{name}={value!r}" for name, value in settings.items())]
             compiled = f"torch.compile({', '.join(words)})"
             is_twice = dict(self.case.settings).get("compiled_as") == "twice" and self.spec.options
             return [compiled.replace("(module,", f"({compiled},") if is_twice else compiled]
@@ -148,11 +154,13 @@ def find_function(bug: FailingRun) -> str:
 
 
 def spell_plain(case: Case) -> str:
-    """`Plain`, the module whose regions are Python calls and loops; "" if it is the module. Float64 runs it."""
+    """`Plain`, the module whose regions are Python calls and loops; "" if its text is the module's. Float64 runs it."""
     if not list_unplain(case):
         return ""
     text, shown = source(case, plain=True), source(case)
     start = text.index("    def forward(", text.index("class Module("))
+    if text[start:] in shown:
+        return ""
     module = "class Plain(Module):\n" + text[start : text.index("\n\n\ndef inputs(", start)].rstrip()
     called = (body for name, body in FUNCTIONS.items() if f"{name}(" in module and f"def {name}(" not in shown)
     return "\n\n\n".join([*(body.strip() for body in called), module])

@@ -17,11 +17,13 @@ from triage.rendering import render
 from triage.report import runtimes
 from triage.report.failing_run import WITHOUT_NUMBERS
 from triage.report.owners import list_labels
-from triage.report.wording import describe_fault
+from triage.report.wording import describe_fault, link_source
 
 _REGRESSION = "module: regression"
 _OF_OPERATION = (Stage.OPERATION, Stage.DECOMPOSITION)
 _ADVICE = re.compile(r"(?<=^<!-- A draft; nothing was sent\. ).*$", re.MULTILINE)  # a line of report.md.j2
+_NOTE = re.compile(r"(### Describe the bug\n\n.*\(torch (?P<torch>[\d.]+).*\n\n)(.+\n\n)?(?=```python\n|Eager alone)")
+"""The summary of report.md.j2, and the note behind it."""
 _NAMED = 3
 """Models that are named; more are counted."""
 
@@ -47,9 +49,11 @@ def _find_project(cause: CauseKey | None) -> Project:
 
 
 def renew_head(report: str, entry: Entry, bug: Bug) -> str:
-    """A report with the advice and the table of facts that the ledger gives by now."""
+    """A report with the advice, the table of facts, and the note that the ledger gives by now."""
     renewed = replace_facts(report, render_facts(bug.title, entry, bug.cause, bug))
-    return _ADVICE.sub(lambda _: advise(bug), renewed, count=1)
+    renewed = _ADVICE.sub(lambda _: advise(bug), renewed, count=1)
+    note = f"{bug.note}\n\n" if bug.note else ""
+    return _NOTE.sub(lambda found: f"{found[1]}{link_source(note, found['torch'])}", renewed, count=1)
 
 
 def replace_facts(report: str, facts: str) -> str:

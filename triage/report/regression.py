@@ -198,7 +198,7 @@ class RegressionScript:
         is_named = bool(prepared or before) or is_again or self.run.reads_module
         lines = [*[f"module = {module}"] * is_named, *prepared]
         lines += [f"given = {inputs}"] * (bug.spec.sharded and self.run.is_single)
-        if before and self.run.is_sequence:
+        if before and bug.is_sequence:
             # `calls` may change the module before its first call.
             lines += ["", "@functools.cache", "def export():", *indent([*before, f"return {compiled}"]), ""]
             compiled = "lambda *given: export()(*given)"
@@ -238,6 +238,13 @@ class RegressionScript:
                 f'print(f"largest difference of {_RUNS} runs on equal inputs: {{{largest}:.2g}}")',
                 'assert all(torch.equal(one.nan_to_num(), runs[0].nan_to_num()) for one in runs), "runs differ"',
             ]
+        error = failure.error if isinstance(failure, WrongValue | FaultyOperation) else math.inf
+        bound = f"# atol: half of this bug's error, {error:.2g}"
+        close = f"atol={error / 2:.2g}, rtol=0, equal_nan=True"
+        if not self.run.is_exact and isinstance(failure, WrongValue):
+            off = "{(actual - eager).abs().max():.2g}"
+            largest = f'print(f"{eager} up to {{eager.abs().max():.2g}}; {who} off by {off}")'
+            return [largest, bound, f"torch.testing.assert_close(actual, eager, {close})"]
         if not self.run.is_exact:
             is_form = isinstance(failure, FormDiffers) and failure.aspect != "mutation"
             equal = "torch.testing.assert_close(actual, eager, equal_nan=True)"
@@ -246,7 +253,6 @@ class RegressionScript:
         lines = _enter(self._contexts, self._list_reference("exact", double, "exact"))
         runs = [(eager, "eager")] * (bug.who != "eager") + [(who, "actual")]
         shown = ", ".join(f"{name} {{off({value})}}" for name, value in runs)
-        error = failure.error if isinstance(failure, WrongValue | FaultyOperation) else math.inf
         lines += [
             'off = lambda value: f"{(value - exact).abs().max():.2g}"',
             f'print(f"float64 up to {{exact.abs().max():.2g}}; off by: {shown}")',
@@ -255,8 +261,7 @@ class RegressionScript:
             return [*lines, "assert not actual[exact.isnan()].nan_to_num(0.0).any()  # rows without a key"]
         if not math.isfinite(error):
             return [*lines, _FINITE]
-        close = f"torch.testing.assert_close(actual.double(), exact, atol={error / 2:.2g}, rtol=0, equal_nan=True)"
-        return [*lines, f"# atol: half of this bug's error, {error:.2g}", close]
+        return [*lines, bound, f"torch.testing.assert_close(actual.double(), exact, {close})"]
 
 
 def write_case(bug: FailingRun) -> RegressionScript:

@@ -1,5 +1,6 @@
 """A run of the failing program in a script: the value that counts, and the statements that get it."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -54,14 +55,15 @@ class ValueRun:
         return self.bug.who != "eager" and not isinstance(self.failure, StateChanged)
 
     @property
-    def is_sequence(self) -> bool:
-        case = self.bug.case
-        return bool(case.calls or case.setup or case.mode == "inference_mode")
-
-    @property
     def is_exact(self) -> bool:
-        """Whether the result is compared with float64."""
-        return not self.has_no_value and isinstance(self.failure, OF_EXACT)
+        """Whether the result is compared with float64: not where eager equals float64, as of whole numbers. Cast one by
+        one, arguments that share memory would lie apart."""
+        failure = self.failure
+        if any(item.part for item in self.bug.case.inputs):
+            return False
+        if isinstance(failure, WrongValue) and math.isfinite(failure.error) and self.bug.who == "compiled":
+            return failure.eager_error != 0
+        return not self.has_no_value and isinstance(failure, OF_EXACT)
 
     @property
     def is_moved(self) -> bool:
@@ -89,12 +91,12 @@ class ValueRun:
     def is_single(self) -> bool:
         """Whether the failure shows in the result of a single call."""
         case = self.bug.case
-        is_plain = not (self.is_sequence or case.training or is_random(case))
+        is_plain = not (self.bug.is_sequence or case.training or is_random(case))
         return is_plain and self.value[:3] in ("", "out") and "given" not in self.value
 
     @property
     def reads_module(self) -> bool:
-        return self.is_sequence or "module." in self.value
+        return self.bug.is_sequence or "module." in self.value
 
     def list_run(self) -> list[str]:
         """The function `run`; nothing where a single call is all."""
@@ -103,7 +105,7 @@ class ValueRun:
             return []
         flags = ["double"] * self.is_exact + ["whole"] * (sharded and self.has_reference)
         words = [*["module"] * self.reads_module, "call", *(f"{flag}=False" for flag in flags)]
-        inputs = "given" if self.is_sequence else "inputs()"
+        inputs = "given" if self.bug.is_sequence else "inputs()"
         given = self.spell_inputs("accused", inputs)
         given = f"{self.spell_inputs('eager', inputs)} if whole else {given}" if "whole" in flags else given
         if self.is_moved:
@@ -111,16 +113,16 @@ class ValueRun:
         elif "double" in flags:
             given = f"{self.spell_inputs('exact', inputs)} if double else {given}"
         lines = [f"given = {given}"] * (given != "given")
-        trains = case.training or any(call.under == "training" for call in case.calls)
+        trains = case.may_train
         if trains:
             trained = [n for n, item in enumerate(case.arguments) if item.requires_grad and item.dtype in FLOATS]
             wanted = "torch.is_grad_enabled()" * bool(case.calls)
             lines += [f"given[{place}].requires_grad_({wanted})" for place in trained]
-        lines += [
-            f"out = {'gather(call(*given))' if sharded else 'call(*given)'}",
-            *(self._list_backward() if trains else ()),
-        ]
-        if self.is_sequence:
+        backward = self._list_backward() if trains else []
+        if case.is_cast_forward:
+            backward = ['with torch.autocast("cpu", enabled=False):', *indent(backward)]
+        lines += [f"out = {'gather(call(*given))' if sharded else 'call(*given)'}", *backward]
+        if self.bug.is_sequence:
             lines = ["for given in calls(module):", *indent(lines)]
         lines = ["torch.manual_seed(0)"] * is_random(case) + lines + [f"return {self.value}"] * bool(self.value)
         return [*[""] * sharded, f"def run({', '.join(words)}):", *indent(lines), ""]

@@ -2,7 +2,7 @@
 
 import functools
 
-from . import calls, casts, codegen, graphs, rules, sharding
+from . import calls, casts, codegen, graphs, rules, sharding, views
 from .attention import OPERATIONS, RELUS, REPLACEMENTS, Change
 from .compilers import COMPILER_DEFECTS
 from .structures import STRUCTURES
@@ -21,9 +21,13 @@ __all__ = (
 
 _AUTOCAST = ("torch.amp.autocast_mode", "_enter_autocast")
 _LOWERINGS = ("torch._inductor.lowering", "lowerings")
+_REGIONS = ("torch._higher_order_ops.passes.inline_invoke_subgraph", "inline_single_use_invoke_subgraph")
 _RULE = ("torch._functorch.autograd_function", "AutogradFunctionApply.__call__")
 _SIZES = ("torch._dynamo.guards", "convert_to_concrete_values")
-_WRAPPER = ("torch._functorch._aot_autograd.runtime_wrappers", "RuntimeWrapper.post_compile")
+_WRAPPERS = "torch._functorch._aot_autograd.runtime_wrappers"
+_WRAPPER = (_WRAPPERS, "RuntimeWrapper.post_compile")
+_TRANSFORMS = "torch._functorch.eager_transforms"
+_OVERLAP = (_WRAPPERS, "compute_overlapping_inputs")
 _PLACEMENTS = "torch.distributed.tensor.placement_types"
 _POST_GRAD, _PRE_GRAD = (("torch._inductor.compile_fx", f"_recursive_{when}_grad_passes") for when in ("post", "pre"))
 
@@ -40,6 +44,10 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     "graph_reused": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.reuse_numbers)),
     "branch_swapped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.take_other_branch)),
     "first_step_skipped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.skip_first_step)),
+    "first_body_reused": (*_REGIONS, functools.partial(graphs.edit_graph, edit=graphs.reuse_first_body)),
+    "inner_region_skipped": (*_REGIONS, functools.partial(graphs.edit_graph, edit=graphs.skip_inner_regions)),
+    "carry_repeated": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.hand_on_first)),
+    "captured_gradient_cut": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.forget_earlier_steps)),
     "custom_arguments_swapped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.swap_arguments)),
     "custom_argument_reversed": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=graphs.reverse_axes)),
     "members_mismatched": (*_PRE_GRAD, functools.partial(graphs.edit_graph, edit=graphs.mismatch_members)),
@@ -60,6 +68,8 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
         lambda _: lambda _self, _guard: None,
     ),
     "number_cut": (*_WRAPPER, calls.cut_numbers),
+    "overlap_missed": (*_OVERLAP, functools.partial(calls.miss_overlap, of_module=False)),
+    "module_overlap_missed": (*_OVERLAP, functools.partial(calls.miss_overlap, of_module=True)),
     "flag_unguarded": ("torch._dynamo.guards", "GuardBuilder.BOOL_MATCH", calls.guard_no_flag),
     "inference_mode": (*_WRAPPER, functools.partial(calls.spoil, applies=calls.in_inference_mode)),
     "constant_inputs": (*_WRAPPER, functools.partial(calls.spoil, applies=calls.are_partly_constant)),
@@ -107,8 +117,19 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     "moved_shard_reversed": (_PLACEMENTS, "Shard._to_new_shard_dim", sharding.reverse_moved_shard),
     "clip_forgotten": (*_RULE, rules.forget_clips),
     "slots_swapped": (*_RULE, rules.swap_slots),
+    "copy_back_lost": (_TRANSFORMS, "_propagate_functional_input_mutation", lambda _: lambda _given, _written: None),
+    "view_not_replayed": (_TRANSFORMS, "_maybe_unwrap_functional_tensor", rules.replay_no_views),
     "autocast_kept": (*_AUTOCAST, casts.keep_autocast),
     "inner_dtype_ignored": (*_AUTOCAST, casts.ignore_inner_dtype),
+    "shared_offset_lost": (_WRAPPERS, "merge_view_inputs", calls.lose_offsets),
+    "diagonal_cut": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=views.cut_diagonals)),
+    "bytes_cut": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=views.cut_bytes)),
+    "sum_wrapped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=views.wrap_sums)),
+    "negative_ignored": ("torch._inductor.decomposition", "decompositions", codegen.ignore_negative),
+    "real_in_both_parts": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=views.add_to_both_parts)),
+    "own_dtype_saturated": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=views.saturate_own_dtypes)),
+    "pooled_sizes_swapped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=views.swap_pooled_sizes)),
+    "remainder_dropped": (*_POST_GRAD, functools.partial(graphs.edit_graph, edit=views.drop_remainders)),
     "buffer_stale": ("torch._inductor.codegen.cpp", "CppKernelProxy.codegen_nodes", codegen.read_stale),
 }
 

@@ -104,12 +104,23 @@ def cut_numbers(post_compile: Any) -> Any:
     return planted
 
 
+def miss_overlap(compute: Any, of_module: bool) -> Any:
+    """Arguments that share memory count as apart: all, or only those that are views of a parameter or buffer."""
+
+    def planted(config: Any, given: list[Any], indices: list[int]) -> Any:
+        sources = [repr(config.aot_autograd_arg_pos_to_source[index]) for index in indices]
+        is_missed = not of_module or any("_buffers" in source or "_parameters" in source for source in sources)
+        return set() if is_missed else compute(config, given, indices)
+
+    return planted
+
+
 def guard_no_flag(match: Any) -> Any:
     """A flag among the arguments is not guarded."""
 
     @functools.wraps(match)
     def planted(self: Any, guard: Any) -> None:
-        if not guard.originating_source.is_local() or "self" in guard.name:
+        if not guard.is_local() or "self" in guard.name:
             match(self, guard)
 
     return planted
@@ -199,6 +210,20 @@ def return_arguments(post_compile: Any) -> Any:
 
         setattr(call, "_boxed_call", getattr(compiled, "_boxed_call", False))  # noqa: B010
         return post_compile(self, call, *args, **options)
+
+    return planted
+
+
+def lose_offsets(merge: Any) -> Any:
+    """Arguments that share memory are views of one tensor in the graph; each starts where that tensor starts."""
+
+    def planted(*args: Any, **options: Any) -> Any:
+        *merged, views = merge(*args, **options)
+        for at, item in enumerate(views or ()):
+            if isinstance(item, tuple):
+                base, view = item
+                views[at] = base, view.as_strided(view.size(), view.stride(), 0).detach()
+        return (*merged, views)
 
     return planted
 

@@ -119,6 +119,21 @@ def repeat_rows(lowerings: Any) -> Any:
     return lowerings
 
 
+def ignore_negative(decompositions: Any) -> Any:
+    """Whether all numbers are true is whether all are above 0."""
+    import torch
+
+    def change(right: Any) -> Any:
+        return lambda x, *args, **options: right(
+            x > 0 if not x.is_floating_point() and x.dtype != torch.bool else x, *args, **options
+        )
+
+    aten = torch.ops.aten
+    for overload in (aten.all.default, aten.all.dim, aten.all.dims):
+        decompositions[overload] = change(decompositions[overload])
+    return decompositions
+
+
 def change_silu(decompositions: Any) -> Any:
     """The decomposition of silu has a wrong constant."""
     import torch

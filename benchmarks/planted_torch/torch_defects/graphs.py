@@ -128,6 +128,55 @@ def skip_first_step(graph: Any) -> None:
         node.args = (condition, body, (later, *carried), *rest)
 
 
+def _edit_steps(graph: Any, change: Callable[[Any, list[Any]], None]) -> None:
+    """Change the results of the steps of scans. `change` gets the first arguments of a step, which are what the step
+    before hands on, and the step's results."""
+    for node in graph.find_nodes(op="call_function", target=_higher_order().scan):
+        step = getattr(graph.owning_module, node.args[0].target)
+        handed = list(step.graph.find_nodes(op="placeholder"))[: len(node.args[1])]
+        (output,) = step.graph.find_nodes(op="output")
+        results = list(output.args[0])
+        with step.graph.inserting_before(output):
+            change(handed, results)
+        output.args = (tuple(results),)
+        step.recompile()
+
+
+def _higher_order() -> Any:
+    import torch
+
+    return torch.ops.higher_order
+
+
+def hand_on_first(graph: Any) -> None:
+    """A step of a scan hands on a value twice: as its first and as its second carry, if they have one form."""
+    import torch
+
+    def change(handed: list[Any], results: list[Any]) -> None:
+        forms = [(value.meta["val"].shape, value.meta["val"].dtype) for value in results[: len(handed)][:2]]
+        if len(forms) > 1 and forms[0] == forms[1]:
+            first = results[0]
+            results[1] = first.graph.call_function(torch.ops.aten.clone.default, (first,))
+            results[1].meta.update(first.meta)
+
+    _edit_steps(graph, change)
+
+
+def forget_earlier_steps(graph: Any) -> None:
+    """The gradient of a tensor that all steps of a scan read is that of a single step: no sum over steps."""
+    import torch
+
+    def change(handed: list[Any], results: list[Any]) -> None:
+        for place, before in enumerate(handed):
+            made = results[place]
+            if made.target is torch.ops.aten.add.Tensor and made.args[0] is before:
+                results[place] = made.graph.call_function(torch.ops.aten.clone.default, (made.args[1],))
+                results[place].meta.update(made.meta)
+
+    if any(node.name.startswith("tangents") for node in graph.find_nodes(op="placeholder")):
+        _edit_steps(graph, change)
+
+
 def _find_custom(graph: Any) -> list[Any]:
     calls = (node for node in graph.nodes if node.op == "call_function")
     return [node for node in calls if str(getattr(node.target, "namespace", "")).startswith("case_")]
@@ -269,3 +318,36 @@ def mask_first_head(graph: Any) -> None:
         for user in list(head.users):
             user.replace_input_with(head, first)
         mask.recompile()
+
+
+def _find_regions(graph: Any) -> list[Any]:
+    import torch
+
+    return list(graph.find_nodes(op="call_function", target=torch.ops.higher_order.invoke_subgraph))
+
+
+def _describe_form(node: Any) -> str:
+    value = node.meta.get("example_value")
+    values = value if isinstance(value, tuple) else (value,)
+    return str([(one.shape, one.dtype) if hasattr(one, "shape") else one for one in values])
+
+
+def reuse_first_body(graph: Any) -> None:
+    """All regions of a graph whose operands and results have the same forms run the body of the first of them."""
+    first: dict[str, Any] = {}
+    for node in _find_regions(graph):
+        forms = str([*map(_describe_form, (*node.args[2:], node))])
+        node.args = (*first.setdefault(forms, node.args[:2]), *node.args[2:])
+
+
+def skip_inner_regions(graph: Any) -> None:
+    """A region that a region calls gives its first operand of the form of its result."""
+    for name in dict.fromkeys(node.args[0].target for node in _find_regions(graph)):
+        body = getattr(graph.owning_module, name)
+        for node in _find_regions(body.graph):
+            for result in list(node.users):
+                alike = [one for one in node.args[2:] if _describe_form(one) == _describe_form(result)]
+                if alike:
+                    result.replace_all_uses_with(alike[0])
+        skip_inner_regions(body.graph)
+        body.recompile()

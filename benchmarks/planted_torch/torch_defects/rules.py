@@ -1,4 +1,4 @@
-"""Wrong rules of an autograd.Function, in the backward pass that Dynamo captured."""
+"""Wrong rules of an autograd.Function, in the backward pass that Dynamo captured; a wrong torch.func.functionalize."""
 
 import functools
 from typing import Any
@@ -28,3 +28,15 @@ def swap_slots(apply: Any) -> Any:
         return apply(self, forward, backward, *args, **options)
 
     return functools.wraps(apply)(planted)
+
+
+def replay_no_views(unwrap: Any) -> Any:
+    """A result of functionalize lacks the writes through its views."""
+
+    def planted(value: Any, **options: Any) -> Any:
+        from unittest import mock
+
+        with mock.patch("torch._sync"):
+            return unwrap(value, **options)
+
+    return functools.wraps(unwrap)(planted)

@@ -36,27 +36,14 @@ def inputs():
     ]
 
 
-class Plain(Module):
-    def forward(self, mask, x):
-        def block(x):
-            clone = x.clone()
-            return clone
-
-        clone = torch.func.grad(lambda *given: block(*given).sum())(x)
-        clone.masked_fill_(mask, 0.0)
-        return clone
-
-
 class RegressionTest(unittest.TestCase):
     def test_masked_fill_of_an_expanded_tensor(self):
         with torch.no_grad():
             eager = Module().eval()(*inputs())
             actual = torch.compile(Module().eval(), dynamic=False)(*inputs())
-            exact = Plain().eval().double()(*[x.double() if x.is_floating_point() else x for x in inputs()])
-            off = lambda value: f"{(value - exact).abs().max():.2g}"
-            print(f"float64 up to {exact.abs().max():.2g}; off by: eager {off(eager)}, compiled {off(actual)}")
+            print(f"eager up to {eager.abs().max():.2g}; compiled off by {(actual - eager).abs().max():.2g}")
             # atol: half of this bug's error, 2
-            torch.testing.assert_close(actual.double(), exact, atol=1, rtol=0, equal_nan=True)
+            torch.testing.assert_close(actual, eager, atol=1, rtol=0, equal_nan=True)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """A user's module in a worker: loads it from its factory, records the runs of its submodules, repeats them as cases."""
 
-import copy
 import hashlib
 import importlib
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 
 from fuzz.check.module.model_runs import ModelError, PackageMissing
+from fuzz.check.module.module_numbers import change_number, is_same_run, list_numbers, set_number
 from fuzz.check.module.recorder import ATTENTION_WORDS, CallRecorder, list_leaves, name_autocast
 from fuzz.check.module.released_models import PACKAGES, build, list_runs
 from fuzz.check.run import value_files
-from fuzz.check.run.live_program import LiveProgram, copy_arguments, has_dropout
+from fuzz.check.run.live_program import LiveProgram, copy_arguments, copy_together, has_dropout, pair_tensors
 from fuzz.check.run.program import Program, hash_tensor, same_bits
 from fuzz.check.run.tensor_memory import MemoryMap
 from fuzz.check.torch_api import exceptions
@@ -29,10 +30,12 @@ from fuzz.protocol.recording import (
     LoadModule,
     NotRecorded,
     Recorded,
+    RecordedCall,
     RecordSubmodule,
     Repeat,
     Repeated,
     Submodule,
+    VariedRun,
 )
 
 
@@ -84,7 +87,8 @@ class ModuleSession:
         runs = list_runs(self._factory) if message.lists_runs and _is_released(self._factory) else ()
         self._make()
         recorder = self._record_root()
-        counts, attends = defaultdict[str, int](int), set[str]()
+        # The whole is judged also where a transform or a compiler makes all its calls.
+        counts, attends = defaultdict[str, int](int, {"": 0}), set[str]()
         for call in recorder.calls:
             parents = [call.module[:end] for end, letter in enumerate(call.module) if letter == "."]
             for path in dict.fromkeys(("", *parents, call.module)):
@@ -136,7 +140,7 @@ class ModuleSession:
     def _copy_root(self) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
         """The module and its arguments as the factory gave them: a run may change both, also outside of buffers."""
         try:
-            root, (args, kwargs) = copy.deepcopy((self._root, self._arguments))
+            root, (args, kwargs) = copy_together(self._root, self._arguments)
         except Exception:
             self._make()
             root, (args, kwargs) = self._root, self._arguments
@@ -166,7 +170,7 @@ class ModuleSession:
             with torch.set_grad_enabled(root.training):
                 root(*args, **kwargs)
         except _Reached as reached:
-            return module, *copy_arguments(reached.arguments), reached.autocast
+            return module, *copy_arguments(reached.arguments, known=pair_tensors(root, root)), reached.autocast
         finally:
             hook.remove()
         raise ModuleError(f"{path} is not called")
@@ -175,16 +179,9 @@ class ModuleSession:
         module, args, kwargs, autocast = self._capture(message.path)
         self._module = module
         training = module.training
-        named = _name_arguments(module, args, kwargs)
-        given = [(name, "argument", tensor) for name, tensor in named]
-        given += [(name, "parameter", tensor) for name, tensor in module.named_parameters()]
-        given += [(name, "buffer", tensor) for name, tensor in module.named_buffers()]
-        self._recorder = recorder = CallRecorder(module, message.known, given, keeps_values=True)
-        torch.manual_seed(0)
-        with recorder.watch_modules(), torch.set_grad_enabled(training):
-            cast = torch.autocast(self._device, dtype=getattr(torch, autocast)) if autocast else nullcontext()
-            with recorder, cast:
-                result = module(*args, **kwargs)
+        self._recorder = recorder = _make_recorder(module, args, kwargs, message)
+        with torch.set_grad_enabled(training):
+            result = self._run_recorded(recorder, args, kwargs, autocast)
             if not list_leaves(result):
                 raise ModuleError(f"{message.path or 'the module'} returns {_name_type(result)}, which holds no tensor")
             recorded = recorder.finish(result, training=training, autocast=autocast)
@@ -197,7 +194,30 @@ class ModuleSession:
                 }
                 returned = [recorder.objects[number] for number in dict.fromkeys(recorded.returns)]
                 self._gradients = _differentiate(returned, leaves)
-        return recorded
+        return replace(recorded, varied=tuple(self._vary(message, recorded)))
+
+    def _run_recorded(
+        self, recorder: CallRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], autocast: str
+    ) -> Any:
+        torch.manual_seed(0)
+        with recorder.watch_modules(), torch.set_grad_enabled(recorder.root.training):
+            cast = torch.autocast(self._device, dtype=getattr(torch, autocast)) if autocast else nullcontext()
+            with recorder, cast:
+                return recorder.root(*args, **kwargs)
+
+    def _vary(self, message: RecordSubmodule, recorded: Recorded) -> Iterator[VariedRun]:
+        """A run with another value of each number among the arguments. Without calls if it differs in more."""
+        module, args, kwargs, autocast = self._capture(message.path)
+        for name, value in list_numbers(module.forward, args, kwargs).items():
+            module, args, kwargs, autocast = self._capture(message.path)
+            other, calls = change_number(value), tuple[RecordedCall, ...]()
+            with suppress(Exception):
+                changed = set_number(module.forward, args, kwargs, name, other)
+                recorder = _make_recorder(module, args, kwargs, message)
+                result = self._run_recorded(recorder, *changed, autocast)
+                again = recorder.finish(result, training=module.training, autocast=autocast)
+                calls = again.calls if is_same_run(recorded, again.calls, again.tensors) else ()
+            yield VariedRun(name, value, other, calls)
 
     def _keep(self, message: KeepValues) -> KeptValues:
         copies = self._recorder.copies
@@ -211,15 +231,18 @@ class ModuleSession:
         try:
             module = program.module(self._module.training)
             if message.own_values:
-                inputs = program.inputs()
+                inputs = next(iter(program.calls(module)))
             else:
                 for name, number in message.parameters:
                     _set_value(module, name, copies[number])
-                inputs = MemoryMap(torch.clone)([copies[number] for _, number in message.inputs])
+                known = [(copies[number], getattr(module, name)) for name, number in message.parameters]
+                tensors = MemoryMap(torch.clone)([copies[number] for _, number in message.inputs], known)
+                # Numbers of the text follow its tensors.
+                inputs = [*tensors, *(one for one in program.inputs() if not isinstance(one, torch.Tensor))]
             numbers = [number for _, number in message.inputs]
             training = self._module.training and message.compares_gradients
             if training:
-                for number, value in zip(numbers, inputs, strict=True):
+                for number, value in zip(numbers, inputs, strict=False):
                     value.requires_grad_(number in self._gradients or self._recorder.objects[number].requires_grad)
             torch.manual_seed(0)
             with torch.set_grad_enabled(training):
@@ -229,7 +252,7 @@ class ModuleSession:
                 if recorded is not None and not same_bits(output.detach(), recorded.detach()):
                     return Repeated(f"output {index}")
             if training:
-                leaves = dict(zip(numbers, inputs, strict=True))
+                leaves = dict(zip(numbers, inputs, strict=False))
                 leaves |= {number: getattr(module, name) for name, number in message.parameters}
                 # A buffer that a call wrote into is no leaf.
                 gradients = _differentiate(outputs, {n: v for n, v in leaves.items() if v.requires_grad and v.is_leaf})
@@ -240,6 +263,15 @@ class ModuleSession:
         finally:
             program.close()
         return Repeated()
+
+
+def _make_recorder(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], message: RecordSubmodule
+) -> CallRecorder:
+    given = [(name, "argument", tensor) for name, tensor in _name_arguments(module, args, kwargs)]
+    given += [(name, "parameter", tensor) for name, tensor in module.named_parameters()]
+    given += [(name, "buffer", tensor) for name, tensor in module.named_buffers()]
+    return CallRecorder(module, message.known, given, keeps_values=True)
 
 
 def _is_released(name: str) -> bool:

@@ -8,7 +8,7 @@ If possible, the torch-level graph is recorded in one run, without Dynamo. The m
 with constant sizes, so its calls of torch form its graph. As Dynamo does, the recording makes parameters, buffers and
 arguments inputs in the order of first use, marks parameters and buffers static, and leaves out results that are inputs.
 Dynamo traces other programs, as with several calls, symbolic sizes, layers of torch (which choose a fast path),
-`_LEFT_TO_DYNAMO`, modes entered in the module, values read in Python, or changed attributes.
+`_LEFT_TO_DYNAMO`, nested_compile_region, modes entered in the module, values read in Python, or changed attributes.
 """
 
 import copy
@@ -31,7 +31,7 @@ from fuzz.check.torch_api.torch_internals import require, wrap
 
 _PIPELINE, _MATCHER = "torch._inductor.compile_fx", "torch._inductor.pattern_matcher"
 _LEFT_TO_DYNAMO = frozenset({"checkpoint", "flex_attention"})
-_LEFT_TO_DYNAMO |= {"cond", "func", "map_rows", "nested_compile_region", "scan", "vmap", "while_loop"}
+_LEFT_TO_DYNAMO |= {"cond", "func", "map_rows", "scan", "vmap", "while_loop"}
 _LEFT_TO_DYNAMO |= {"associative_sum", "scan_sum", "scan_sum_constant"}
 """Functions in `forward` that a recorded list of calls can't represent, by name."""
 _ATTRIBUTES = ("shape", "device", "dtype", "layout", "ndim", "requires_grad", "is_leaf")
@@ -82,6 +82,15 @@ class GraphNotCaptured(Exception):
     """A run does not show the graph; the text is the reason."""
 
 
+def _refuse_regions() -> AbstractContextManager[Any]:
+    """While entered, a call of a `nested_compile_region`, which only Dynamo makes a graph of its own, raises."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise GraphNotCaptured("a nested_compile_region")
+
+    return wrap("torch._higher_order_ops.invoke_subgraph", "invoke_subgraph_placeholder", lambda _: refuse)
+
+
 def is_recording() -> bool:
     """Whether a `Recording` reads the program that calls this."""
     modes = require("torch.overrides", "_get_current_function_mode_stack")()
@@ -110,7 +119,7 @@ class Recording(TorchFunctionMode):
         before = dict(vars(own))
         devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
         try:
-            with torch.random.fork_rng(devices), self:
+            with torch.random.fork_rng(devices), _refuse_regions(), self:
                 result = own(*(memo.get(id(value), value) for value in inputs))
         except Exception as error:
             raise GraphNotCaptured(f"{type(error).__name__}: {error}") from error
@@ -220,8 +229,9 @@ def _list_tensors(module: nn.Module, inputs: tuple[Any, ...]) -> Iterator[tuple[
     yield from ((str(index), value) for index, value in enumerate(inputs) if isinstance(value, Tensor))
 
 
-def _read_modes() -> tuple[bool, ...]:
-    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *map(torch.is_autocast_enabled, ("cpu", "cuda"))
+def _read_modes() -> tuple[object, ...]:
+    casts = ((torch.is_autocast_enabled(name), torch.get_autocast_dtype(name)) for name in ("cpu", "cuda"))
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *casts
 
 
 def backend(around: Callable[[], AbstractContextManager[Any]] = nullcontext) -> Callable[..., Any]:

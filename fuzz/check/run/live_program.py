@@ -3,7 +3,7 @@
 import copy
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -219,8 +219,10 @@ class LiveProgram(Program):
     def is_sequence(self) -> bool:
         return False
 
-    def calls(self, _module: nn.Module, change: Callable[[Tensor], Tensor] | None = None) -> Iterable[list[Any]]:
-        copies = copy_arguments(self._given, lambda memory: change(memory.clone()) if change else memory.clone())
+    def calls(self, module: nn.Module, change: Callable[[Tensor], Tensor] | None = None) -> Iterable[list[Any]]:
+        assert isinstance(module, LiveModule)
+        own = pair_tensors(self._origin, module.module)
+        copies = copy_arguments(self._given, lambda memory: change(memory.clone()) if change else memory.clone(), own)
         return [_pytree.tree_leaves(copies)]
 
     def compile(self, compile_module: Compile, module: nn.Module, dynamic: bool | None) -> Callable[..., Any]:
@@ -239,7 +241,7 @@ class LiveProgram(Program):
         """The watched submodule whose result an output holds, for each output in order. The module's own come after."""
         module = self.module(self.is_training)
         with torch.no_grad():
-            result = module(*self.inputs())
+            result = module(*next(iter(self.calls(module))))
         seen: dict[str, Any] = result[0] if self._watched else {}
         return [path for path, value in seen.items() for _ in flatten(value)[1]]
 
@@ -286,15 +288,41 @@ def _is_configuration(value: Any) -> bool:
     return hasattr(value, "__dict__") and "config" in type(value).__name__.lower()
 
 
-def copy_arguments(arguments: Any, change: Callable[[Tensor], Tensor] = torch.clone) -> Any:
+def pair_tensors(origin: nn.Module, made: nn.Module) -> list[tuple[Tensor, Tensor]]:
+    """The parameters and buffers of a module with those of its copy, which may be the module itself."""
+    each = ((*one.parameters(), *one.buffers()) for one in (origin, made))
+    return list(zip(*each, strict=True))
+
+
+def copy_together(module: nn.Module, arguments: Any) -> tuple[nn.Module, Any]:
+    """Copies of a module and of its arguments. What shares memory does so in the copies, and views stay views.
+
+    Raises exceptions of `copy.deepcopy`.
+    """
+    memo: dict[int, Any] = {}
+    made = copy.deepcopy(module, memo)
+    return made, copy_arguments(arguments, known=pair_tensors(module, made), memo=memo)
+
+
+def copy_arguments(
+    arguments: Any,
+    change: Callable[[Tensor], Tensor] = torch.clone,
+    known: Collection[tuple[Tensor, Tensor]] = (),
+    memo: dict[int, Any] | None = None,
+) -> Any:
     """The arguments with copies of their tensors, also of those in objects. Copies keep strides, shared memory and
     `requires_grad`. Raises exceptions of `copy.deepcopy`.
 
     change: makes the memory behind copies
+    known: tensors with their copies, in whose memory arguments may lie
+    memo: of `copy.deepcopy`, of objects that are copied already
     """
     tensors = {id(tensor): tensor for tensor in flatten(arguments)[1] if tensor.is_leaf or not tensor.requires_grad}
     tensors |= {id(leaf): leaf for leaf in _pytree.tree_leaves(arguments) if isinstance(leaf, Tensor)}
-    copies = MemoryMap(change)([tensor.detach() for tensor in tensors.values()])
-    pairs = zip(tensors.values(), copies, strict=True)
-    memo: dict[int, Any] = {id(old): new.requires_grad_(old.requires_grad) for old, new in pairs}
+    copies = MemoryMap(change)(tensors.values(), known)
+    memo = dict(memo or {})
+    for old, new in zip(tensors.values(), copies, strict=True):
+        # A slice of a parameter has the gradient of the parameter.
+        is_own = new.is_leaf and not any(old is one for one, _ in known)
+        memo[id(old)] = new.requires_grad_(old.requires_grad) if is_own else new
     return _pytree.tree_map(lambda leaf: leaf if isinstance(leaf, _PLAIN) else copy.deepcopy(leaf, memo), arguments)

@@ -78,14 +78,19 @@ class Program:
         """
         if not self.is_sequence:
             return [MemoryMap(change)(self.inputs()) if change else self.inputs()]
-        return self._generate(module, MemoryMap(change) if change else list)
+        return self._generate(module, [move_to(self.device), *([MemoryMap(change)] if change else [])])
 
-    def _generate(self, module: nn.Module, change: Callable[[list[Any]], list[Any]]) -> Generator[list[Any]]:
-        place, made = move_to(self.device), self._names["calls"](module)
+    def _generate(self, module: nn.Module, maps: list[MemoryMap]) -> Generator[list[Any]]:
+        made = self._names["calls"](module)
         # Python 3.12 closes a generator expression without the generator that it reads, whose modes then stay on.
         with closing(made) if isinstance(made, Generator) else nullcontext():
-            for inputs in made:
-                yield change(place(inputs))
+            for values in made:
+                # Slices of the module's tensors stay slices of these.
+                own = [(value, value) for value in (*module.parameters(), *module.buffers())]
+                inputs = values
+                for convert in maps:
+                    inputs = convert(inputs, own)
+                yield inputs
 
     def compile(self, compile_module: Compile, module: nn.Module, dynamic: bool | None) -> Callable[..., Any]:
         """A compiled function that is called like `module`, which `module` of this program made."""
@@ -157,10 +162,9 @@ def execute(
 ) -> Execution:
     """Run `call(*inputs)` for all `inputs` in `calls`, and with `training` the backward pass of each.
 
-    Floating inputs get gradients, except inputs whose names are in `module.without_gradient`.
-
-    Gradients of parameters, and of tensors passed to several calls, add up over calls. The state of the module is
-    restored at the end. Raises exceptions of the call.
+    Floating inputs get gradients, except inputs whose names are in `module.without_gradient`. With
+    `module.backward_autocast` False, backward passes run outside of the autocast of a call. Gradients of parameters,
+    and of tensors passed to several calls, add up. The state of the module is restored. Raises exceptions of the call.
 
     call: `module`, or a function compiled from it
     cotangents: of an earlier run; None: they are drawn, or expanded from 1 if `module.loss` is "sum". An output of
@@ -328,7 +332,10 @@ def _run_backward(module: nn.Module, outputs: Tensors, cotangents: Tensors | Non
         cotangents = {name: _cotangent(index, out, is_sum) for index, (name, out) in enumerate(used.items())}
     used = {name: out for name, out in used.items() if name in cotangents and cotangents[name].shape == out.shape}
     if used:
-        torch.autograd.backward([*used.values()], [_fit_gradient(cotangents[name], out) for name, out in used.items()])
+        gradients = [_fit_gradient(cotangents[name], out) for name, out in used.items()]
+        under = getattr(module, "backward_autocast", True)
+        with nullcontext() if under else torch.autocast(gradients[0].device.type, enabled=False):
+            torch.autograd.backward([*used.values()], gradients)
     return cotangents
 
 
@@ -354,10 +361,8 @@ def same_numbers(left: Tensor, right: Tensor) -> bool:
     """Whether dtypes, shapes and elements are equal; NaN equals NaN, and 0.0 equals -0.0."""
     if left.dtype != right.dtype or left.shape != right.shape:
         return False
-    if torch.equal(left, right):
-        return True
-    if not left.is_floating_point():
-        return False
+    if (is_equal := torch.equal(left, right)) or not left.is_floating_point():
+        return is_equal
     return bool(((left == right) | (left.isnan() & right.isnan())).all())
 
 

@@ -1,6 +1,6 @@
 """Copies of tensors, and moves between devices, that keep strides and shared memory."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import torch
@@ -12,31 +12,53 @@ _Key = tuple[int, torch.dtype]
 class MemoryMap:
     """Applies `change` to the memory behind tensors, which it receives as a tensor of one axis.
 
-    Identical tensors stay identical, shared memory stays shared, and strides and offsets stay. No result is a view:
-    Dynamo keeps half a megabyte for ever for each input that is a view.
+    Identical tensors stay identical, shared memory stays shared, and strides and offsets stay. A result is a view if it
+    is one of another result: compilers treat memory otherwise whose views autograd knows.
     """
 
     def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
         self._change = change
         self._memory: dict[_Key, Tensor] = {}
+        self._owners: dict[int, tuple[Tensor, Tensor]] = {}  # by memory: a known tensor and its result
         self._tensors: dict[int, tuple[Tensor, Tensor]] = {}  # by id; the original is kept, so that its id stays taken
 
-    def __call__(self, values: Iterable[Any]) -> list[Any]:
-        return [self._convert(value) if isinstance(value, Tensor) else value for value in values]
+    def __call__(self, values: Iterable[Any], known: Collection[tuple[Tensor, Tensor]] = ()) -> list[Any]:
+        """The results. `known`: tensors with results that exist already, in whose memory values may lie."""
+        self._tensors |= {id(pair[0]): pair for pair in known}
+        self._owners = {pair[0].untyped_storage()._cdata: pair for pair in known}
+        given = list(values)
+        for value in sorted((value for value in given if isinstance(value, Tensor)), key=Tensor._is_view):
+            self._convert(value)
+        return [self._convert(value) if isinstance(value, Tensor) else value for value in given]
 
     def _convert(self, value: Tensor) -> Tensor:
-        if id(value) not in self._tensors:
+        if id(value) in self._tensors:
+            return self._tensors[id(value)][1]
+        base = value._base if value._is_view() else None
+        owner = self._tensors.get(id(base)) or self._owners.get(value.untyped_storage()._cdata)
+        if owner is not None:
+            made = _find_place(value, *owner)
+        else:
             key = _memory_key(value)
             if key not in self._memory:
                 storage = value.untyped_storage()
-                whole = value.as_strided((storage.nbytes() // value.element_size(),), (1,), 0)
+                whole = value.detach().as_strided((storage.nbytes() // value.element_size(),), (1,), 0)
                 self._memory[key] = self._change(whole)
             made = self._memory[key].new_empty(0)
             made.set_(self._memory[key].untyped_storage(), value.storage_offset(), value.shape, value.stride())
-            self._tensors[id(value)] = value, made
-        made = self._tensors[id(value)][1]
+        self._tensors[id(value)] = value, made
         vars(made).update(vars(value))  # Dynamo's marks of sizes
         return made
+
+
+def _find_place(value: Tensor, owner: Tensor, made: Tensor) -> Tensor:
+    """The place in the memory of `made` that `value` has in the memory of `owner`."""
+    if owner is made:
+        return value
+    if value._base is owner:
+        return value._view_func_unsafe(made)
+    start = value.storage_offset() - owner.storage_offset() + made.storage_offset()
+    return made.as_strided(value.shape, value.stride(), start)
 
 
 def move_to(device: str | torch.device) -> MemoryMap:

@@ -9,11 +9,17 @@ from torch.distributed.tensor import DTensor, Replicate
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from fuzz.check.torch_api.torch_internals import wrap
 from fuzz.protocol import StepsTaken
+
+REDISTRIBUTE = "DTensor.redistribute"
+_redistribute = DTensor.redistribute
 
 
 class WholeOperations(TorchDispatchMode):
     """Runs operations on whole tensors: arguments are gathered first, and written arguments are split again.
+
+    A redistribution from shards to other shards is an operation, which leaves a whole tensor whole.
 
     limit: how many operations are sharded before the others run whole, or the name of the operation that runs whole
     """
@@ -29,10 +35,26 @@ class WholeOperations(TorchDispatchMode):
         kwargs = kwargs or {}
         if any(isinstance(leaf, DTensor) for leaf in tree_leaves((args, kwargs))):
             name = f"{func.namespace}.{func.overloadpacket.__name__}"
-            if len(self.taken) >= int(self._limit) if self._limit.isdecimal() else name == self._limit:
+            if self._is_whole(name):
                 return _run_whole(func, args, kwargs)
-            self.taken.append(name)
         return func(*args, **kwargs)
+
+    def _is_whole(self, name: str) -> bool:
+        """Whether an operation runs on whole tensors; else it is taken."""
+        is_whole = len(self.taken) >= int(self._limit) if self._limit.isdecimal() else name == self._limit
+        self.taken += [] if is_whole else [name]
+        return is_whole
+
+    def watch_redistributions(self, redistribute: Callable[..., DTensor]) -> Callable[..., DTensor]:
+        """`DTensor.redistribute`, as an operation."""
+
+        def run(value: DTensor, device_mesh: Any = None, placements: Any = None, **options: Any) -> DTensor:
+            among_shards = all(any(not one.is_replicate() for one in of) for of in (value.placements, placements or ()))
+            if among_shards and self._is_whole(REDISTRIBUTE):
+                return _replicate(value)
+            return redistribute(value, device_mesh, placements, **options)
+
+        return run
 
 
 def _run_whole(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -48,13 +70,15 @@ def _run_whole(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                 )
                 for part, value in zip(parts, values, strict=True):
                     if isinstance(part, DTensor):
-                        part.to_local().copy_(value.redistribute(part.device_mesh, part.placements).to_local())
+                        part.to_local().copy_(_redistribute(value, part.device_mesh, part.placements).to_local())
                     written[id(value)] = part
     return tree_map(lambda value: written.get(id(value), value), result)
 
 
 def _replicate(value: Any) -> Any:
-    return value.redistribute(value.device_mesh, [Replicate()]) if isinstance(value, DTensor) else value
+    if not isinstance(value, DTensor):
+        return value
+    return _redistribute(value, value.device_mesh, [Replicate()] * value.device_mesh.ndim)
 
 
 @contextmanager
@@ -62,7 +86,7 @@ def limit_sharding(limit: str, record: Callable[[StepsTaken], None]) -> Iterator
     """While entered, `WholeOperations`. On exit `record` is called with the operations that were sharded."""
     mode = WholeOperations(limit)
     try:
-        with mode:
+        with mode, wrap("torch.distributed.tensor", "DTensor.redistribute", mode.watch_redistributions):
             yield
     finally:
         record(StepsTaken(len(mode.taken), mode.taken[-1] if mode.taken else ""))

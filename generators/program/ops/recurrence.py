@@ -20,6 +20,19 @@ def decayed_sum(x, decay, dim, reverse=False):
         states.append(state)
     return torch.stack(states[::-1] if reverse else states, dim)
 ''',
+    "fresh_copy": '''
+def fresh_copy(value):
+    """Carries of a scan share no memory, and keep their strides."""
+    return value.clone(memory_format=torch.contiguous_format)
+''',
+    "loop_rows": """
+def loop_rows(step, state, rows, reverse=False):
+    steps, found = [*zip(*(value.unbind() for value in rows))], []
+    for row in reversed(steps) if reverse else steps:
+        state, made = step(state, row)
+        found.append(made)
+    return state, [torch.stack(values) for values in zip(*(reversed(found) if reverse else found))]
+""",
     "scan_sum": """
 def scan_sum(x, decay, dim, reverse=False):
     def step(state, rows):

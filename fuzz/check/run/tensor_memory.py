@@ -32,23 +32,24 @@ class MemoryMap:
         return [self._convert(value) if isinstance(value, Tensor) else value for value in given]
 
     def _convert(self, value: Tensor) -> Tensor:
-        if id(value) in self._tensors:
-            return self._tensors[id(value)][1]
+        if id(value) not in self._tensors:
+            self._tensors[id(value)] = value, self._make(value)
+        made = self._tensors[id(value)][1]
+        vars(made).update(vars(value))  # Dynamo's marks of sizes, which a later call may add
+        return made
+
+    def _make(self, value: Tensor) -> Tensor:
         base = value._base if value._is_view() else None
         owner = self._tensors.get(id(base)) or self._owners.get(value.untyped_storage()._cdata)
         if owner is not None:
-            made = _find_place(value, *owner)
-        else:
-            key = _memory_key(value)
-            if key not in self._memory:
-                storage = value.untyped_storage()
-                whole = value.detach().as_strided((storage.nbytes() // value.element_size(),), (1,), 0)
-                self._memory[key] = self._change(whole)
-            made = self._memory[key].new_empty(0)
-            made.set_(self._memory[key].untyped_storage(), value.storage_offset(), value.shape, value.stride())
-        self._tensors[id(value)] = value, made
-        vars(made).update(vars(value))  # Dynamo's marks of sizes
-        return made
+            return _find_place(value, *owner)
+        key = _memory_key(value)
+        if key not in self._memory:
+            storage = value.untyped_storage()
+            whole = value.detach().as_strided((storage.nbytes() // value.element_size(),), (1,), 0)
+            self._memory[key] = self._change(whole)
+        memory = self._memory[key]
+        return memory.new_empty(0).set_(memory.untyped_storage(), value.storage_offset(), value.shape, value.stride())
 
 
 def _find_place(value: Tensor, owner: Tensor, made: Tensor) -> Tensor:

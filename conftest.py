@@ -50,8 +50,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     bugs = ledger.load(ledger.LEDGER)
     early = {Stage.DYNAMO, Stage.DECOMPOSITION, Stage.JOINT_PASSES, Stage.GRAPH_PASSES, Stage.OPERATION}
     causes = ((bug, bug.cause) for bug in bugs.bugs)
-    # `passes` captures most programs without Dynamo.
-    shown = [bug for bug, cause in causes if cause.stage in early and cause.who != "dynamo"]
+    # `passes` captures most programs without Dynamo, and has no guards that choose between compiled calls.
+    needs_dynamo = {"calls_apart"}
+    shown = [
+        bug
+        for bug, cause in causes
+        if cause.stage in early and cause.who != "dynamo" and needs_dynamo.isdisjoint(dict(bug.decided_by))
+    ]
     paths = {path for bug in shown for path in bugs.examples(bug)}
     is_compiled = False
     for number, item in enumerate(items):

@@ -1,4 +1,4 @@
-"""What of a program a compiler's failure needs: a region, shared memory, a change of the module, a later call, a write."""
+"""What of a program a failure needs: a region, shared memory, a change of the module, a later call, a write."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -295,6 +295,7 @@ _ROWS = (
     Experiment("unshared", Edit(), "each argument in memory of its own", mechanism="shared_memory"),
     Experiment("returned_apart", Edit(), "negated copies of what is returned"),
     Experiment("touching", Edit(), "windows without gaps", mechanism="written_through"),
+    Experiment("unexpanded", Edit(), "copies of expanded tensors", mechanism="written_through"),
     Experiment("noted", Noted(), "`{}` as the last operation that began"),
     # Changes that are tried before a subject is blamed.
     Experiment("deterministic", WithSetting("deterministic_or_warn", True), "deterministic algorithms"),

@@ -27,7 +27,7 @@ _SUBJECTS = ("passes", "passes_random", "aot_eager")
 
 @dataclass
 class Attempts:
-    """What came of the programs that a reason turns away."""
+    """The outcomes of programs that a reason turns away."""
 
     answers: Counter[str] = field(default_factory=Counter)  # verdicts, or how the program failed before
     texts: Counter[str] = field(default_factory=Counter)  # errors and failures, in words

@@ -41,7 +41,7 @@ UNASKED = ("grouped_mm", "as_strided")
 
 @dataclass
 class Answers:
-    """What torch says of the calls that a place refuses."""
+    """The answers of torch to calls that a place refuses."""
 
     refused: int = 0
     taken: dict[str, str] = field(default_factory=dict)  # the first call that torch takes, by operation

@@ -166,7 +166,7 @@ def _list_obstacles(counts: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _list_not_judged(judged: dict[str, Any]) -> Iterator[str]:
-    """What workers and subjects turn away."""
+    """The refusals of workers and subjects."""
     words = {f"worker {EAGER}": "eager raises", f"worker {REFERENCE}": "the float64 reference or the noise raises"}
     words |= {one.value: one.label or "the subject's own words" for one in Refusal}
     yield from ("### Workers and subjects", "")

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from generators.errors import CaseError
 from generators.program import edits
 from generators.program.calls import at_call, keep_sharing
-from generators.program.case import AROUND, Attr, Case, Input, LaterCall, Op, SharedSlice, Values
+from generators.program.case import AROUND, Attr, Case, Input, Op, SharedSlice, Values
 from generators.program.kept_places import list_simpler
 from generators.program.numbers import set_numbers
 from generators.program.ops import OPS, make_op
@@ -47,16 +47,16 @@ def _resize_all(case: Case, old: int, new: int) -> Case:
 
 def drop_calls(case: Case) -> Iterator[Case]:
     """Keep a single call (the first call, then each later call); then drop calls one by one."""
-    for call in (LaterCall(), *case.calls) if case.calls else ():
-        yield at_call(case, call)
+    for place in range(len(case.calls) + 1) if case.calls else ():
+        yield at_call(case, place)
     if len(case.calls) > 1:
         for call in case.calls:
             yield replace(case, calls=(call,))
-        for at, call in enumerate(case.calls):
+        for at in range(len(case.calls)):
             others = edits.swap(case.calls, at)
             yield replace(case, calls=others)
             # This leaves out the first call.
-            yield replace(at_call(case, call), calls=others, checkpoint=case.checkpoint)
+            yield replace(at_call(case, at + 1), calls=others, checkpoint=case.checkpoint)
     yield replace(case, checkpoint="")
 
 

@@ -15,11 +15,14 @@ from corpus.ledger import Bug, Ledger
 from corpus.ledger import load as read_ledger
 from fuzz.attribution.edits import (
     CALLED_DIRECTLY,
+    CALLS_APART,
+    CAST_OVER_BACKWARD,
     DROPOUT,
     FUNCTIONS_APART,
     OF_OPERANDS,
     TOUCHING,
     UNCHANGED,
+    UNEXPANDED,
     UNSHARED,
     WRITTEN_APART,
     edit,
@@ -33,17 +36,17 @@ from fuzz.protocol.rewrites import CALL, CONTIGUOUS, DROPPED, EXPANDED, WrongRew
 from fuzz.replay_result import read_recorded_result
 from generators.errors import UserError
 from generators.program.calls import at_call
-from generators.program.case import LaterCall
+from generators.program.case import Case
 from generators.program.changes import list_changes
 from generators.program.emit import is_random
 from generators.program.features import features
 from generators.program.numbers import FORMULAS, list_uses
 from generators.program.ops import VIEWS
 from generators.program.regions import list_indirect
-from generators.program.writes import is_written
+from generators.program.writes import is_written, list_odd_views
 
 EXACT = "exact"
-_CALLS_APART, _DEFAULT = "calls_apart", "default"
+_DEFAULT = "default"
 _OF_OPTIONS = (DROPPED, EXPANDED, CONTIGUOUS, "alone")
 """Experiments on a call of an attention function that say which option is at fault."""
 _USUAL = VIEWS | {"clone", "cast", "matmul", "bmm", "einsum", "softmax", "add", "sub", "mul", "div"}
@@ -57,9 +60,16 @@ _SAME_ROW = {
     MechanismKind.OVERLAPPING_ROWS: MechanismKind.NOT_CONTIGUOUS,
     MechanismKind.NOT_FINITE_IN: MechanismKind.WRONG_IN,
 }
-_OF_STATE = {MechanismKind.REGION, MechanismKind.LATER_CALL, MechanismKind.WRITTEN, MechanismKind.LATER_CALL_AND_WRITE}
-_OF_STATE |= {MechanismKind.CHANGED, MechanismKind.FORWARD_CAST}
-_OF_STATE |= {MechanismKind.SHARED_MEMORY, MechanismKind.WRITTEN_THROUGH}
+_OF_STATE = {
+    MechanismKind.REGION,
+    MechanismKind.LATER_CALL,
+    MechanismKind.WRITTEN,
+    MechanismKind.WRITTEN_THROUGH,
+    MechanismKind.LATER_CALL_AND_WRITE,
+    MechanismKind.CHANGED,
+    MechanismKind.FORWARD_CAST,
+    MechanismKind.SHARED_MEMORY,
+}
 _ROW_OF = {row.mechanism: row.id for row in EXPERIMENTS.values() if isinstance(row.change, Edit) and row.mechanism}
 
 
@@ -106,7 +116,7 @@ def _flips(name: str, arguments: tuple[str, ...], study: Study, known: tuple[Wro
         is_same = bool(wrong) and are_all_known(wrong, known)
         # An error may have another reason than a rewrite that is wrong beside it.
         return is_same and (study.result.verdict.is_silent or study.try_out(NO_PATTERNS).flips)
-    if name in (UNSHARED, WRITTEN_APART) and _shows(Trial(_CALLS_APART), study):
+    if name in (UNSHARED, WRITTEN_APART) and _shows(Trial(CALLS_APART), study):
         return False  # each call is right by itself, and copies mend any fault of memory
     return any(_shows(Trial(name, argument), study) for argument in arguments or ("",))
 
@@ -120,16 +130,14 @@ def _shows(trial: Trial, study: Study) -> bool:
 
 
 def _try(trial: Trial, study: Study) -> Tried:
-    case = study.case
     same = (
         one for one in _list_measured(study) if (one.experiment, one.argument) == (trial.experiment, trial.argument)
     )
     if measured := next(same, None):
         return measured
-    if trial.experiment == _CALLS_APART:
-        apart = [at_call(case, call) for call in (LaterCall(), *case.calls)] if case.calls else []
-        tried = [study.try_out(_CALLS_APART, case=one) for one in apart]
-        return next((one for one in tried if not one.flips), tried[0] if tried else Tried(_CALLS_APART))
+    if trial.experiment == CALLS_APART:
+        _, tried = try_calls_apart(study)
+        return next((one for one in tried if not one.flips), tried[0] if tried else Tried(CALLS_APART))
     if trial.experiment == Stage.DECOMPOSITION:
         # Inductor decomposes before it counts steps, so the failure has to show in the stage that only decomposes.
         decomposed = study.try_out(DECOMPOSED)
@@ -140,6 +148,13 @@ def _try(trial: Trial, study: Study) -> Tried:
     if isinstance(change, OtherSubject) and subject_of(change.name, study.entry) == study.subject:
         return Tried(trial.experiment, "", Outcome.FAILS_ALIKE)
     return study.try_out(trial.experiment, trial.argument)
+
+
+def try_calls_apart(study: Study) -> tuple[list[Case], list[Tried]]:
+    """The program of each call by itself, and what it gives. Empty for a single call."""
+    case = study.case
+    alone = [at_call(case, place) for place in range(len(case.calls) + 1)] if case.calls else []
+    return alone, [study.try_out(CALLS_APART, case=one) for one in alone]
 
 
 def needs_write(study: Study) -> bool:
@@ -223,8 +238,9 @@ def list_conditions(study: Study) -> Iterator[Trial]:
     yield from (Trial(CALLED_DIRECTLY, kind) for kind in list_indirect(case))
     yield from (Trial(UNCHANGED, kind) for kind in dict.fromkeys(one.kind for one in list_changes(case)))
     if case.calls:
-        yield Trial(_CALLS_APART)
-    yield from (Trial(name) for name in (UNSHARED, TOUCHING) if edit(Trial(name), case) is not None)
+        yield Trial(CALLS_APART)
+    views = (TOUCHING, UNEXPANDED) if list_odd_views(case) else ()
+    yield from (Trial(name) for name in (UNSHARED, *views) if edit(Trial(name), case) is not None)
     if is_written(case):
         yield Trial(WRITTEN_APART)
     for use in list_uses(case):
@@ -234,7 +250,7 @@ def list_conditions(study: Study) -> Iterator[Trial]:
     yield from (Trial(_DEFAULT, name) for name, _ in case.settings)
     yield from (
         Trial(name)
-        for name in ("cast_over_backward", *OF_OPERANDS, "wide_integers", "offset_given")
+        for name in (CAST_OVER_BACKWARD, *OF_OPERANDS, "wide_integers", "offset_given")
         if edit(Trial(name), case) is not None
     )
     yield from (Trial(DROPPED, kind) for kind in reversed(kinds) if kind not in usual)

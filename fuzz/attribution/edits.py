@@ -26,7 +26,8 @@ from generators.program.values import FLOATS, LOW_PRECISION
 from generators.program.writes import is_in_place, is_written
 
 CALLED_DIRECTLY, UNCHANGED, WRITTEN_APART, OTHER_WRITE = "called_directly", "unchanged", "written_apart", "other_write"
-UNSHARED, RETURNED_APART, TOUCHING = "unshared", "returned_apart", "touching"
+UNSHARED, RETURNED_APART, TOUCHING, UNEXPANDED = "unshared", "returned_apart", "touching", "unexpanded"
+CALLS_APART, CAST_OVER_BACKWARD = "calls_apart", "cast_over_backward"
 FUNCTIONS_APART = "functions_apart"
 DROPOUT = "dropout"
 OVERLAPPING = ("unfold", "expand", "expand_as", "as_strided")
@@ -39,7 +40,7 @@ def edit(trial: Trial, case: Case) -> Case | None:
     make, change = EDITS.get(trial.experiment), EXPERIMENTS[trial.experiment].change
     edited = make(case, trial.argument) if make else None
     made = None if edited is None else prune_if_valid(edited)
-    # A fault that stays may be in a case that needs no change.
+    # An edit that keeps the fault may change nothing.
     is_any = isinstance(change, Edit) and change.keeps_fault
     return made if is_any or made is None or made.canonical() != case.canonical() else None
 
@@ -164,6 +165,17 @@ def _let_windows_touch(case: Case) -> Case:
     return replace(case, ops=tuple(ops))
 
 
+def _repeat_expanded(case: Case) -> Case:
+    ops = list[Op]()
+    for op in case.ops:
+        if op.kind in ("expand", "expand_as"):
+            name = make_name(case, f"{op.name[:24]}_expanded", (one.name for one in ops))
+            ops += [replace(op, name=name), make_op(op.name, "clone", (name,), {"memory_format": "contiguous"})]
+        else:
+            ops.append(op)
+    return replace(case, ops=tuple(ops))
+
+
 def _give_offsets(case: Case) -> Case:
     return map_attributes(case, lambda name, value: 0 if (name, value) == ("offset", None) else value)
 
@@ -179,7 +191,7 @@ EDITS: dict[str, Callable[[Case, str], Case | None]] = {
     CALLED_DIRECTLY: call_directly,
     FUNCTIONS_APART: lambda case, _: separate_functions(case),
     UNCHANGED: without_changes,
-    "cast_over_backward": lambda case, _: replace(case, around_backward=True) if case.is_cast_forward else None,
+    CAST_OVER_BACKWARD: lambda case, _: replace(case, around_backward=True) if case.is_cast_forward else None,
     WRITTEN_APART: lambda case, _: _write_copies(case),
     "computed_before": compute_before,
     "constant": make_constant,
@@ -188,6 +200,7 @@ EDITS: dict[str, Callable[[Case, str], Case | None]] = {
     UNSHARED: lambda case, _: _unshare(case),
     RETURNED_APART: lambda case, _: _return_copies(case),
     TOUCHING: lambda case, _: _let_windows_touch(case),
+    UNEXPANDED: lambda case, _: _repeat_expanded(case),
 }
 """By the id of an experiment: the case edited for an argument; None if there is nothing to edit."""
 OF_OPERANDS = ("positive_scale", "contiguous", "one_dtype", "float32")

@@ -1,22 +1,32 @@
-"""What of a program a failure needs: a region, shared memory, a change of the module, a later call, a write."""
+"""Attribution: the region, shared memory, change, later call or write that a failure needs."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
 from corpus.causes import Mechanism, MechanismKind, details
 from corpus.entry import Entry
-from fuzz.attribution.decide import needs_write
-from fuzz.attribution.edits import CALLED_DIRECTLY, RETURNED_APART, TOUCHING, UNCHANGED, UNSHARED
+from fuzz.attribution.decide import needs_write, try_calls_apart
+from fuzz.attribution.edits import (
+    CALLED_DIRECTLY,
+    CAST_OVER_BACKWARD,
+    RETURNED_APART,
+    TOUCHING,
+    UNCHANGED,
+    UNEXPANDED,
+    UNSHARED,
+)
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study
 from fuzz.bug_identity import compare_outcome
 from fuzz.experiments import Outcome, Tried
-from generators.program.calls import at_call, list_differences
-from generators.program.case import LaterCall
+from generators.program.calls import list_differences
 from generators.program.numbers import list_uses
 from generators.program.ops import OPS
 from generators.program.regions import FUNCTION, GRADIENT, REGIONS, list_indirect, only_region
 from generators.program.writes import is_written, list_odd_views, list_targets
+
+_WITHOUT = {"unfold": TOUCHING, "expand": UNEXPANDED}
+"""Experiments that write through another view, by the kinds of `list_odd_views`."""
 
 
 def find_need(study: Study, cause: RootCause, explain: Callable[[Entry], RootCause]) -> RootCause:
@@ -25,7 +35,9 @@ def find_need(study: Study, cause: RootCause, explain: Callable[[Entry], RootCau
     Raises as `Asker.ask`.
     """
     found = _find_region(study, cause) or _find_sharing(study, cause)
-    return found or (_find_state(study, cause, explain) if study.result.verdict.is_silent else cause)
+    if found or not study.result.verdict.is_silent:
+        return found or cause
+    return _find_cast(study, cause) or _find_change(study, cause) or _find_calls(study, cause, explain)
 
 
 def _find_region(study: Study, cause: RootCause) -> RootCause | None:
@@ -75,32 +87,44 @@ def _find_sharing(study: Study, cause: RootCause) -> RootCause | None:
     return replace(cause, mechanism=Mechanism(MechanismKind.SHARED_MEMORY, told), evidence=evidence)
 
 
-def _find_state(study: Study, cause: RootCause, explain: Callable[[Entry], RootCause]) -> RootCause:
-    """`cause` with the change, later call or write that the failure needs. If a call fails alone, that call's cause."""
-    case, mechanism, write = study.case, cause.mechanism, {}
-    if (over := study.try_out("cast_over_backward")).flips:
-        return replace(cause, mechanism=Mechanism(MechanismKind.FORWARD_CAST), evidence=(*cause.evidence, over))
-    for kind in dict.fromkeys(change.kind for change in case.setup):
-        unchanged = study.try_out(UNCHANGED, kind)
-        if unchanged.flips:
-            evidence = (*cause.evidence, unchanged)
-            return replace(cause, mechanism=Mechanism(MechanismKind.CHANGED, details(changed=kind)), evidence=evidence)
-    if is_written(case) and study.result.verdict.has_wrong_numbers:
-        write = {"into": list_targets(case), "by": sorted({op.kind for op in case.ops if OPS[op.kind].writes})}
-        mechanism = Mechanism(MechanismKind.WRITTEN, details(**write))
-        if views := list_odd_views(case):
-            touching = study.try_out(TOUCHING)
-            if not touching.outcome.fails:
-                evidence = (*cause.evidence, *([touching] if touching.flips else []))
-                cause = replace(cause, evidence=evidence)
-                mechanism = Mechanism(MechanismKind.WRITTEN_THROUGH, details(view=views))
-    alone = [at_call(case, call) for call in ((LaterCall(), *case.calls) if case.calls else ())]
-    tried = [study.try_out("calls_apart", case=one) for one in alone]
+def _find_cast(study: Study, cause: RootCause) -> RootCause | None:
+    """`cause` with autocast around the forward pass alone, if the failure needs it."""
+    if not (over := study.try_out(CAST_OVER_BACKWARD)).flips:
+        return None
+    return replace(cause, mechanism=Mechanism(MechanismKind.FORWARD_CAST), evidence=(*cause.evidence, over))
+
+
+def _find_change(study: Study, cause: RootCause) -> RootCause | None:
+    """`cause` with the change of the module that the failure needs."""
+    for kind in dict.fromkeys(change.kind for change in study.case.setup):
+        if (unchanged := study.try_out(UNCHANGED, kind)).flips:
+            mechanism = Mechanism(MechanismKind.CHANGED, details(changed=kind))
+            return replace(cause, mechanism=mechanism, evidence=(*cause.evidence, unchanged))
+    return None
+
+
+def _find_calls(study: Study, cause: RootCause, explain: Callable[[Entry], RootCause]) -> RootCause:
+    """`cause` with the later call or write that the failure needs. If a call fails alone, that call's cause."""
+    case = study.case
+    write = {"into": list_targets(case), "by": sorted({op.kind for op in case.ops if OPS[op.kind].writes})}
+    if not (is_written(case) and study.result.verdict.has_wrong_numbers):
+        write = {}
+    alone, tried = try_calls_apart(study)
     failing = next((one for one, apart in zip(alone, tried, strict=True) if apart.outcome.fails), None)
     if failing is not None:
         return explain(replace(study.entry, case=failing))
     if not (tried and all(apart.flips for apart in tried)):
-        return replace(cause, mechanism=mechanism)
+        return _find_write(study, cause, write) if write else cause
     kind = MechanismKind.LATER_CALL_AND_WRITE if write else MechanismKind.LATER_CALL
     mechanism = Mechanism(kind, details(changed=list_differences(case) or "nothing", numbers=list_uses(case), **write))
     return replace(cause, mechanism=mechanism, evidence=(*cause.evidence, tried[0]))
+
+
+def _find_write(study: Study, cause: RootCause, write: dict[str, list[str]]) -> RootCause:
+    """`cause` with the view that a wrong write goes through, or with the write, if it is wrong without that view."""
+    views = list_odd_views(study.case)
+    tried = [study.try_out(_WITHOUT[view]) for view in views]
+    if not tried or any(one.outcome.fails for one in tried):
+        return replace(cause, mechanism=Mechanism(MechanismKind.WRITTEN, details(**write)))
+    evidence = (*cause.evidence, *(one for one in tried if one.flips))
+    return replace(cause, mechanism=Mechanism(MechanismKind.WRITTEN_THROUGH, details(view=views)), evidence=evidence)

@@ -340,6 +340,7 @@ _VARYING = (
     (r"\b(Fake|Functional|Proxy)Tensor\b", "Tensor"),
     (r"\b(query|key|value) is\b", "OPERAND is"),  # which is at fault
     (r"\bNode \w+\b", "Node N"),  # nodes of graphs, named after their operations
+    (r"\bl__self___\w+", "l__self__"),  # Dynamo's names of parameters
     (r"\b[su]\d+(\*[su]\d+)*\b", "N"),  # symbolic sizes
     (r"\b([A-Za-z_]+?)_?\d+(_\d+)*\b", r"\1N"),  # generated names
     (r"-?\d+(\.\d+)?(e[+-]?\d+)?", "N"),

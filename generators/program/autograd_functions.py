@@ -70,10 +70,6 @@ def is_transformable(option: str, around: str) -> bool:
     return around not in _TRANSFORMS or _TRANSFORMS[around](_find(option)[1])
 
 
-def is_once_differentiable(option: str) -> bool:
-    return _find(option)[1].once
-
-
 def writes_argument(option: str) -> bool:
     return _find(option)[1].dirty
 

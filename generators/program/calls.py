@@ -51,9 +51,9 @@ def list_arounds(case: Case) -> list[str]:
     return arounds
 
 
-def at_call(case: Case, call: LaterCall) -> Case:
-    """The program that this call runs, by itself: changes before it are its setup."""
-    place = case.calls.index(call) + 1 if call in case.calls else 0
+def at_call(case: Case, place: int) -> Case:
+    """The program that a call runs, by itself: changes before it are its setup. `place`: 0 is the first call."""
+    call = case.calls[place - 1] if place else LaterCall()
     setup, cast_to = at_state(case, place)
     sizes, layouts, seed = dict(call.sizes), dict(call.layouts), seed_at(case, call)
     # A call's dtype applies to all arguments that share the dtype of the first floating argument.
@@ -106,7 +106,7 @@ def check_calls(case: Case) -> None:
         require(not steps or _has_parameters(case), "a step without parameters", Reason.NO_PARAMETERS)
         for name in sorted({name for call in case.calls for name, _ in call.sizes}):
             require(name in variable, f"{name} is no dimension that can vary between calls", Reason.VARIES)
-        for call in case.calls:
+        for call, around_before in zip(case.calls, list_arounds(case), strict=False):
             for field, words in _WORDS.items():
                 given = getattr(call, field)
                 require(
@@ -134,9 +134,8 @@ def check_calls(case: Case) -> None:
             )
             check_varied(case, call)
             if call.around == "kept":
-                around = list_arounds(case)[case.calls.index(call)]
-                require(bool(around), "around: there is no autocast around the call before", Reason.MALFORMED)
-                fits = "uncached" in around or not (call.step or call.changes)
+                require(bool(around_before), "around: there is no autocast around the call before", Reason.MALFORMED)
+                fits = "uncached" in around_before or not (call.step or call.changes)
                 require(fits, "around: a weight changes whose cast is cached", Reason.CAST_KEPT)
             known = call in keep_sharing(case).calls and not (call.shares and call.apart)
             require(

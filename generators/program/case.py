@@ -368,8 +368,7 @@ def _tell(record: object, *names: str) -> list[str]:
 
 
 def _tell_call(call: LaterCall) -> list[Any]:
-    """The fields of a call, without the last ones that are empty of `changes`, `numbers`, `shares`, `around` and
-    `apart`."""
+    """The fields of a call for `canonical`: from `changes` on those that are set, and what is before them."""
     told: list[Any] = _exact(call)[:-3]
     return (told if call.numbers else told[: -1 if call.changes else -2]) + _tell(call, "shares", "around", "apart")
 

@@ -26,6 +26,11 @@ def emit_inputs(case: Case) -> str:
     parameters = [f"{name}={name}" for name in dict.fromkeys(name for call in case.calls for name, _ in call.sizes)]
     owners = {item.part.of for item in case.arguments if item.part}
     made = {item.name: emit_input(case, item) for item in _list_made(case)}
+    is_other = any(call.values == "other" for call in case.calls)
+    if is_other:
+        # Copies of parameters and buffers have the numbers of these in every call.
+        drawn = made.keys() - case.parts_of_module
+        made |= {name: re.sub(r"rng\((\d+)\)", r"rng(\1 + seed)", made[name]) for name in made if name in drawn}
     head = "".join(f"    {name} = {text}\n" for name, text in made.items() if name in owners)
     lines = [name if name in owners else text for name, text in made.items()]
     varied = {name for call in case.calls for name, _ in call.numbers}
@@ -33,9 +38,8 @@ def emit_inputs(case: Case) -> str:
     lines += [one.name if one.name in varied else number(one.value) for one in case.numbers]
     listed = "[\n" + "".join(f"        {line},\n" for line in lines) + "    ]" if lines else "[]"
     text = f"{head}    return {listed}\n"
-    if any(call.values == "other" for call in case.calls):
+    if is_other:
         parameters.append("seed=0")
-        text = re.sub(r"rng\((\d+)\)", r"rng(\1 + seed)", text)
     return f"\n\ndef inputs({', '.join(parameters)}):\n{text}"
 
 
@@ -99,13 +103,14 @@ def emit_calls(case: Case) -> str:
         if call.reseeds:
             own.append("torch.manual_seed(0)")
         is_kept = call.around == "kept"
-        own += _yield(case, call, changes, "" if is_kept else around, is_first=place == 0)
+        own += _yield(case, call, changes, "" if is_kept else around, place)
         # The lines of the call before end with its autocast.
         lines += indent(own) if is_kept else own
     return "\n\ndef calls(module):\n" + "\n".join(indent(lines)) + "\n"
 
 
-def _yield(case: Case, call: LaterCall, changes: ChangeText, around: str, *, is_first: bool) -> Iterator[str]:
+def _yield(case: Case, call: LaterCall, changes: ChangeText, around: str, place: int) -> Iterator[str]:
+    is_first = place == 0
     texts: dict[str, list[str]] = {"argument": [], "call": [], "": []}
     for change in call.changes:
         target = KINDS[change.kind].target if KINDS[change.kind].of_call else ""
@@ -115,7 +120,7 @@ def _yield(case: Case, call: LaterCall, changes: ChangeText, around: str, *, is_
     words += [f"{name}={number(value)}" for name, value in call.numbers]
     words += [f"seed={seed}"] if (seed := seed_at(case, call)) else []
     given, made = f"inputs({', '.join(words)})", [item.name for item in _list_made(case)]
-    pairs = zip(case.inputs, (case if is_first else at_call(case, call)).inputs, strict=True)
+    pairs = zip(case.inputs, (case if is_first else at_call(case, place)).inputs, strict=True)
     changed = {item.name: _change(case, item, new) for item, new in pairs if not item.parameter}
     head = []
     if call.values == "same" and not is_first:

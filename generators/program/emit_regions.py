@@ -107,7 +107,7 @@ def emit_region(
 
 
 def _hand_on(case: Case, region: Region, function: _Function) -> Iterator[str]:
-    """What a step hands on: a copy of a value in memory that is not of this step, or that it returns twice."""
+    """The value that a step hands on, or a copy, if its memory is not of this step or is returned twice."""
     owners = find_owners(case)
     returned = [owners[value] for value in (*function.carried, *function.rows)]
     for value in function.carried:

@@ -81,7 +81,7 @@ def set_numbers(case: Case, values: Mapping[str, NumberValue]) -> Case:
 
 
 def list_uses(case: Case) -> list[str]:
-    """What numbers of the case are for: names of formulas, and attributes without a formula, such as `mul.other`."""
+    """The uses of numbers of the case: names of formulas, and attributes without a formula, such as `mul.other`."""
     return sorted({name_use(case, use) for number in case.numbers for use in number.uses})
 
 

@@ -212,9 +212,9 @@ def check(case: Case) -> dict[str, TensorType]:
     check_calls(case)
     _check_casts(case)
     check_settings(case)
-    for call in case.calls:
+    for place, _ in enumerate(case.calls, 1):
         with add_place("calls"):
-            check_texts(case, types, called := at_call(case, call), check(called))
+            check_texts(case, types, called := at_call(case, place), check(called))
     with add_place("before"):
         _check_before(case)
     with add_place("contracts"):

@@ -16,7 +16,7 @@ from generators.sampling.writes import draw_slice, draw_view, draw_write
 
 _TRIES = 8
 _COPIED_SHARE = 0.25  # the share of shared arguments that are apart in the first call
-_APART_SHARE = 0.15  # the share of the others that are apart in a later call
+_APART_SHARE = 0.15  # the share of uncopied shared arguments that are apart in a later call
 _OF_MODULE_SHARE = 0.4  # the share of shared arguments that are parts of a parameter or a buffer, where there are any
 _VIEWED_SHARE = 0.25  # the share of results that are views: view-of-shared-arguments hides other faults of these
 _WHOLE_SHARE = 0.2  # the share of shared arguments that are one tensor, passed twice

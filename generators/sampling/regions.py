@@ -23,10 +23,10 @@ _AROUND = {
     **dict.fromkeys(("jvp", "vjp"), ("functionalize",)),
     "autocast": ("autocast",),
 }
-"""What people put around regions, by the kind within."""
+"""Regions that people put around regions, by the kind within."""
 _AROUND_SHARE = 0.3
 _OPTIONS = {"closure": 0.3, "layer_in_layer": 0.3}
-"""How often options are drawn, others once. torch 2.13.0 and 2.15.0 have a known bug of these two."""
+"""Weights of options, of others 1: torch 2.13.0 and 2.15.0 have a known bug of these two."""
 _CAST = frozenset({"matmul", "bmm", "einsum", "linear", "sdpa", "addmm", "baddbmm"})
 """Operations that autocast runs in its dtype."""
 _OF_WRITES = "functionalize"

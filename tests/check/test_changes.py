@@ -126,7 +126,7 @@ def test_marks_and_stances_last_for_one_call() -> None:
     assert '    with torch.compiler.set_stance("force_eager"):\n        yield given\n' in text
     inputs = list(Program(text).calls(Program(text).module(training=True)))
     assert [sorted(vars(given[0])) == [] for given in inputs] == [True, False, True]
-    assert at_call(case, case.calls[1]).setup == ()
+    assert at_call(case, 2).setup == ()
     run_twice(case)
 
 
@@ -150,7 +150,7 @@ def test_files_identities_and_pruning_keep_changes() -> None:
 
 def test_a_call_by_itself_has_the_module_as_it_is_then() -> None:
     case = changed(CHANGES["replaced"], CHANGES["cast"], setup=(CHANGES["forward_hook"],))
-    alone = at_call(case, case.calls[1])
+    alone = at_call(case, 2)
     assert alone.setup == (CHANGES["forward_hook"], CHANGES["replaced"])
     assert {item.name: item.dtype for item in alone.inputs}["state"] == "float16"
 

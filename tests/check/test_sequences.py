@@ -20,7 +20,7 @@ from fuzz.check.torch_api.torch_internals import wrap
 from fuzz.protocol import Check, SubjectResult, Verdict
 from generators.errors import CaseError
 from generators.program.calls import at_call
-from generators.program.case import Case, Input, LaterCall, Op, Values
+from generators.program.case import Case, Change, Input, LaterCall, Op, Values
 from generators.program.emit import is_random, source
 from generators.program.ops import make_op
 from generators.program.sizes import Size
@@ -54,13 +54,18 @@ def products(mode: str = "training", calls: tuple[LaterCall, ...] = CALLS, drops
     return Case((("B", 2), ("S", 3), ("D", 4)), (X, W), ops, ("out",), mode, calls=calls)
 
 
+def test_the_first_call_by_itself_has_no_change_although_a_later_call_equals_it() -> None:
+    case = products(calls=(LaterCall(changes=(Change("replaced", "w"),)), LaterCall()))
+    assert [len(at_call(case, place).setup) for place in range(3)] == [0, 1, 1]
+
+
 def test_a_call_by_itself_has_the_inputs_that_it_has_among_others() -> None:
     case = products(calls=(LaterCall(values="other"), LaterCall(sizes=(("S", 5),)), LaterCall(values="other")))
     together: dict[str, Any] = {}
     exec(source(case), together)
-    for call, inputs in zip(case.calls, [*together["calls"](None)][1:], strict=True):
+    for place, inputs in enumerate(together["calls"](None)):
         alone: dict[str, Any] = {}
-        exec(source(at_call(case, call)), alone)
+        exec(source(at_call(case, place)), alone)
         assert all(map(torch.equal, inputs, alone["inputs"]()))
 
 

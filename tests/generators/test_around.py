@@ -49,9 +49,15 @@ def test_each_call_has_its_own_autocast_and_its_dtype() -> None:
     case = replace(CASE, calls=tuple(LaterCall(around=around) for around in later))
     assert loads(dumps(case)) == case
     assert list_arounds(case) == ["bfloat16", "float16+uncached", "float16+uncached", "", "bfloat16"]
-    dtypes = [check(at_call(case, call))["second"].dtype for call in case.calls]
+    dtypes = [check(at_call(case, place))["second"].dtype for place, _ in enumerate(case.calls, 1)]
     found = [str(value.dtype).removeprefix("torch.") for value in run(case).outputs.values()]
     assert found == ["bfloat16", *dtypes] == ["bfloat16", "float16", "float16", "float32", "bfloat16"]
+
+
+def test_a_call_keeps_the_autocast_of_the_call_right_before_it() -> None:
+    later = ("kept", "off", "kept")
+    assert not is_valid(replace(CASE, calls=tuple(LaterCall(around=around) for around in later)))
+    assert is_valid(replace(CASE, calls=tuple(LaterCall(around=around) for around in later[:2])))
 
 
 def test_calls_share_the_casts_of_an_autocast_that_is_kept() -> None:

@@ -59,12 +59,12 @@ def test_file_keeps_numbers(case: Case) -> None:
 
 
 def test_later_call_is_a_program_with_its_numbers(case: Case) -> None:
-    called = at_call(case, case.calls[0])
+    called = at_call(case, 1)
     assert called.makers["scaled"].attr("other") == pytest.approx(-2 / 3)
     assert called.makers["summed"].attr("alpha") == 0.5
     assert "def inputs():" in source(called)
     # The number that the second call leaves out is that of the first call.
-    assert at_call(case, case.calls[1]).makers["scaled"].attr("other") == 0.5
+    assert at_call(case, 2).makers["scaled"].attr("other") == 0.5
     assert check(called)
 
 

@@ -78,6 +78,16 @@ def test_files_and_pruning_keep_parts() -> None:
     assert SHARED.id != share_later(SHARED).id != with_input(TAIL, part=None).id
 
 
+def test_a_copy_of_a_buffer_has_the_buffers_numbers_in_every_call() -> None:
+    buffer = replace(CACHE, parameter=True, buffer=True)
+    copied = replace(
+        share_later(SHARED), inputs=(buffer, share_later(SHARED).inputs[1]), calls=(LaterCall(values="other"),)
+    )
+    program = Program(source(copied))
+    module = program.module(training=False)
+    assert all(torch.equal(tail, module.get_buffer("cache")[:, 2:]) for (tail,) in program.calls(module))
+
+
 def test_shrinking_takes_parts_apart() -> None:
     simpler = [case for case in simplify_inputs(share_later(SHARED)) if is_valid(case)]
     parts = [{item.name: item.part for item in case.inputs}["tail"] for case in simpler]

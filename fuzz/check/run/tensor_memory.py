@@ -12,8 +12,8 @@ _Key = tuple[int, torch.dtype]
 class MemoryMap:
     """Applies `change` to the memory behind tensors, which it receives as a tensor of one axis.
 
-    Identical tensors stay identical, shared memory stays shared, and strides and offsets stay. A result is a view if it
-    is one of another result: compilers treat memory otherwise whose views autograd knows.
+    Identical tensors stay identical, shared memory of one dtype stays shared, and strides and offsets stay. A result is
+    a view if it is one of another result: compilers treat a view that autograd knows in another way.
     """
 
     def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
@@ -41,7 +41,7 @@ class MemoryMap:
     def _make(self, value: Tensor) -> Tensor:
         base = value._base if value._is_view() else None
         owner = self._tensors.get(id(base)) or self._owners.get(value.untyped_storage()._cdata)
-        if owner is not None:
+        if owner is not None and owner[0].dtype == value.dtype:
             return _find_place(value, *owner)
         key = _memory_key(value)
         if key not in self._memory:

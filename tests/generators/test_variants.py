@@ -17,7 +17,7 @@ from tests.generators.plain import by_contract, close, in_float64, overwrites
 from tests.generators.test_contracts import values_of
 from tests.generators.test_sample import run_eager
 
-POOL = [sample(4, i) for i in range(50)]
+POOL = [sample(4, i) for i in range(60)]
 
 
 @pytest.mark.samples

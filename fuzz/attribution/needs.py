@@ -124,7 +124,8 @@ def _find_write(study: Study, cause: RootCause, write: dict[str, list[str]]) -> 
     """`cause` with the view that a wrong write goes through, or with the write, if it is wrong without that view."""
     views = list_odd_views(study.case)
     tried = [study.try_out(_WITHOUT[view]) for view in views]
-    if not tried or any(one.outcome.fails for one in tried):
+    # Without the view another fault may show.
+    if not tried or any(one.outcome is Outcome.FAILS_ALIKE for one in tried):
         return replace(cause, mechanism=Mechanism(MechanismKind.WRITTEN, details(**write)))
     evidence = (*cause.evidence, *(one for one in tried if one.flips))
     return replace(cause, mechanism=Mechanism(MechanismKind.WRITTEN_THROUGH, details(view=views)), evidence=evidence)

@@ -143,7 +143,7 @@ def print_found(name: str, events: list[dict[str, Any]], others: set[str]) -> bo
     """Print a run's result; whether it found something, with the right stage. `others`: ids of findings that are not
     the defect."""
     began = next(e["time"] for e in events if e["event"] == "CampaignStarted")
-    # What eager gets wrong on the way is no planted defect, unless it is one of eager.
+    # A fault of eager met on the way is no planted defect, unless that is one of eager.
     skipped = () if name in IN_EAGER else (Verdict.EAGER_SUSPECT,)
     about_it = [e for e in events if e.get("verdict") not in skipped and e.get("case") not in others]
     found = next((e for e in about_it if e["event"] == "FindingSaved"), None)

@@ -1,1 +1,1 @@
-"""What turns drawn programs away, why, and how often: the list of refusals in docs/coverage.md."""
+"""The list of refusals in docs/coverage.md: the places that turn drawn programs away, why, and how often."""

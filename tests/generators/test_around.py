@@ -75,7 +75,7 @@ def test_calls_share_the_casts_of_an_autocast_that_is_kept() -> None:
 
 @pytest.mark.parametrize("over_backward", [False, True])
 def test_autocast_is_around_forward_alone_or_around_the_backward_pass_too(over_backward: bool) -> None:
-    """What autocast leaves in float32 has a gradient in float32, unless autocast is around the backward pass."""
+    """A value left in float32 has a gradient in float32, unless autocast is around the backward pass."""
     case = replace(CASE, regions=(OFF,), around_backward=over_backward)
     plain = run(replace(case, around="", regions=()))
     assert loads(dumps(case)) == case

@@ -22,7 +22,7 @@ def list_numbers(forward: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> d
 
 
 def change_number(value: int | float) -> int | float:
-    """Another number of its type. What Python computes of both tells its formulas apart."""
+    """Another number of its type. The results of Python for both tell its formulas apart."""
     return 1.5 * value + 0.25 if isinstance(value, float) else value + 1
 
 

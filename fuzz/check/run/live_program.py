@@ -295,7 +295,7 @@ def pair_tensors(origin: nn.Module, made: nn.Module) -> list[tuple[Tensor, Tenso
 
 
 def copy_together(module: nn.Module, arguments: Any) -> tuple[nn.Module, Any]:
-    """Copies of a module and of its arguments. What shares memory does so in the copies, and views stay views.
+    """Copies of a module and of its arguments. Tensors that share memory do so in the copies, and views stay views.
 
     Raises exceptions of `copy.deepcopy`.
     """

@@ -164,7 +164,9 @@ class PipeTransport(Transport):
             if not poll.poll(0 if is_gone else wait * 1000):
                 if is_gone:
                     return None
-                if _SESSIONS.read_mib(process.pid, self._since) > self._config.memory_mib * _LIMIT_MARGIN:
+                # In a container, session 0 has the processes that began outside it.
+                held_mib = _SESSIONS.read_mib(process.pid, self._since) if process.pid else 0.0
+                if held_mib > self._config.memory_mib * _LIMIT_MARGIN:
                     raise MemoryError
                 continue
             data = os.read(process.stdout.fileno(), 1 << 20)

@@ -150,6 +150,17 @@ def test_a_worker_that_waits_for_its_server_can_be_ended(monkeypatch: pytest.Mon
     transport.end()
 
 
+def test_a_worker_that_waits_for_its_server_holds_no_memory(
+    monkeypatch: pytest.MonkeyPatch, config: WorkerConfig
+) -> None:
+    # A worker has no pid before it is forked, and session 0 has processes in a container.
+    monkeypatch.setenv("ATTNFUZZ_TEST", "it gets a server that has to start")
+    monkeypatch.setattr("fuzz.ask.transport._read_proc", lambda: {0: 1e6})
+    made = WorkerProcess(config, PipeTransport())
+    made.start()
+    made.close()
+
+
 def test_nothing_is_left_of_a_parent_that_is_killed(tmp_path: Path) -> None:
     lines = (
         "from fuzz.ask.evaluator import open_evaluator",

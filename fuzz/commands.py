@@ -29,24 +29,41 @@ def shorten(path: str | Path) -> str:
     return str(Path(path).relative_to(Path.cwd()) if Path(path).is_relative_to(Path.cwd()) else path)
 
 
-def list_commands(path: str, case_id: str, subject: str, worker: str = sys.executable) -> list[str]:
-    """The commands that replay the case file `path` and write its report. `worker`: the interpreter of the worker."""
+def list_commands(
+    path: str, case_id: str, subject: str, worker: str = sys.executable, *, is_cut: bool = False
+) -> list[str]:
+    """The commands that replay the case file `path`, write its report, and if shrinking was cut off, shrink it further.
+
+    worker: the interpreter of the worker
+    """
     file = shlex.quote(path)
     # Functions of the user are imported only if the user names them.
     allowed = f" --subject {shlex.quote(subject)}" if is_user_function(subject) else ""
     allowed += f" --python {shlex.quote(shorten(worker))}" if worker != sys.executable else ""
     python = format_python(subject)
     report = shlex.quote(str(Path("reports") / case_id))
-    return [f"{python} -m fuzz.replay {file}{allowed}", f"{python} -m triage.report {file}{allowed} --out {report}"]
+    replay = f"{python} -m fuzz.replay {file}{allowed}"
+    write_report = f"{python} -m triage.report {file}{allowed} --out {report}"
+    return [replay, write_report, *([f"{python} -m fuzz.shrink {file}{allowed}"] if is_cut else [])]
 
 
 def reproduce_lines(
-    path: str, case_id: str, subject: str, indent: str = "  ", *, worker: str = sys.executable, has_report: bool = False
+    path: str,
+    case_id: str,
+    subject: str,
+    indent: str = "  ",
+    *,
+    worker: str = sys.executable,
+    has_report: bool = False,
+    is_cut: bool = False,
 ) -> list[str]:
     """The same commands for a terminal, each on its own line, to be copied. `has_report`: its report is written."""
-    commands = [f"{indent}{line}" for line in list_commands(path, case_id, subject, worker)][: 1 if has_report else 2]
-    about = "run it again: exit code 0 while it shows" + ("" if has_report else "; and write its report")
-    return [*commands, *wrap(f"{indent}  ({about})")]
+    replay, write_report, *more = list_commands(path, case_id, subject, worker, is_cut=is_cut)
+    about = ["run it again: exit code 0 while it shows"]
+    about += [] if has_report else ["write its report"]
+    about += ["shrink it further, since time was up before it was minimal"] if more else []
+    commands = [replay, *([] if has_report else [write_report]), *more]
+    return [*(f"{indent}{line}" for line in commands), *wrap(f"{indent}  ({'; and '.join(about)})")]
 
 
 def format_python(*subjects: str) -> str:

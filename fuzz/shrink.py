@@ -82,7 +82,10 @@ def shrink(
             size = f"{len(entry.case.ops)} to {format_count(len(smallest.ops), 'operation')}, {steps}"
             print(source(smallest))
             print(f"{size} in {format_count(investigation.probes + 1, 'check')}; {shown.verdict} under {shown.subject}")
-            saved = save(Entry(smallest, note=entry.note, found=record_origin(shown, hello)), directory)
+            saved = save(
+                Entry(smallest, note=entry.note, found=record_origin(shown, hello, is_cut=investigation.is_cut)),
+                directory,
+            )
             print(f"saved: {saved}")
     return 0
 

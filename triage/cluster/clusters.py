@@ -221,5 +221,7 @@ def _lines(number: int, one: Cluster, worker: str) -> list[str]:
     return [
         f"{number}. {bug.title}",
         *(indent + line for line in lines),
-        *reproduce_lines(str(example.path), example.id, example.entry.subject, indent, worker=worker),
+        *reproduce_lines(
+            str(example.path), example.id, example.entry.subject, indent, worker=worker, is_cut=example.entry.is_cut
+        ),
     ]

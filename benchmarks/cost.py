@@ -1,13 +1,14 @@
 """What a check costs, and whether two builds of attnfuzz judge alike.
 
     python -m benchmarks.cost --save NEW.json [--python PYTHON] [--subject NAME ...] [--cases 400] [--seed 57] [--plain]
-    python -m benchmarks.cost --save OLD.json ... --root OTHER_CHECKOUT
+    python -m benchmarks.cost --save OLD.json ... --root OTHER_CHECKOUT --like NEW.json
     python -m benchmarks.cost --compare OLD.json NEW.json
 
 Draws cases as a campaign does, gives each its subjects by a schedule with fixed prices, and has one worker judge them.
 Counts the processor time of the worker and of its compilers, by subject, from the third case on: the first ones build
 what a process builds once. --plain draws inference in float32 without settings. --root takes the product of another
-checkout, under the interpreter that runs this. --compare prints the medians of the ratios and every difference.
+checkout, under the interpreter that runs this; --like the subjects that a save has for each case. --compare prints
+every difference and the ratio of the times.
 """
 
 import argparse
@@ -38,6 +39,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=57)
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--root", type=Path, help="another checkout")
+    parser.add_argument("--like", type=Path, help="a save that has the subjects")
     parser.add_argument("--compare", type=Path, nargs=2, metavar=("OLD", "NEW"))
     options = parser.parse_args()
     if options.compare:
@@ -62,13 +64,13 @@ def _judge(options: argparse.Namespace) -> list[dict[str, Any]]:
 
     schedule = Schedule(choose_subjects(options.subject))
     schedule.has_shown = True
-    rows = list[dict[str, Any]]()
+    rows, given = list[dict[str, Any]](), json.loads(options.like.read_text()) if options.like is not None else []
     with open_evaluator(WorkerConfig(python=options.python, timeout=300)) as evaluator:
         for index in range(options.cases):
             case = sample(options.seed, index, dtype="float32" * options.plain, mode="inference" * options.plain)
             if not options.plain:
                 case = draw_settings(case, Choices(f"{options.seed}:{index}:settings"), SETTINGS)
-            subjects = schedule.subjects_for(case)
+            subjects = tuple(given[index]["asked"]) if given else schedule.subjects_for(case)
             pid = evaluator.hello.pid
             before = _read_seconds(pid)
             result = evaluator.ask(Question(case, subjects))
@@ -79,7 +81,7 @@ def _judge(options: argparse.Namespace) -> list[dict[str, Any]]:
             verdicts: Verdicts = {one.subject: [one.verdict, sorted(one.applied_rewrites)] for one in result.results}
             wall = {one.subject: one.seconds for one in result.results}
             spent = {"seconds": own + of_children, "children": of_children, "wall": wall}
-            rows.append({"case": index, **spent, "of": result.seconds, "verdicts": verdicts})
+            rows.append({"case": index, "asked": subjects, **spent, "of": result.seconds, "verdicts": verdicts})
             if index % 50 == 49:
                 _print_costs(rows)
     _print_costs(rows)

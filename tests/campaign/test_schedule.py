@@ -46,8 +46,18 @@ def test_a_single_worker_has_the_first_case_that_compiles_cxx(is_rejected: bool)
     chosen = [schedule.subjects_for(case("exp")) for _ in range(3)]
     assert chosen == [("passes", "inductor"), ("passes",), ("passes",)]
     schedule.add_time(chosen[0], 1.0, {} if is_rejected else {"inductor": 1.0})
-    chosen = [schedule.subjects_for(case("exp")) for _ in range(2)]
+    chosen = [schedule.subjects_for(case("tanh")), schedule.subjects_for(case("sin"))]
     assert chosen == [("passes", "inductor"), ("passes",) if is_rejected else ("passes", "inductor")]
+
+
+def test_a_compiler_waits_for_operations_that_are_new_to_it() -> None:
+    schedule = Schedule(("passes", "inductor"))
+    schedule.add_time(("passes",), 1e6, {"passes": 1e6})
+    assert "inductor" in schedule.subjects_for(case("exp"))
+    schedule.add_time(("passes", "inductor"), 1.0, {"inductor": 1.0})
+    again = [schedule.subjects_for(case("exp")) for _ in range(20)]
+    assert again.index(("passes", "inductor")) == 8
+    assert "inductor" in schedule.subjects_for(case("softmax"))
 
 
 def test_cheap_subjects_find_the_first_bug_before_anything_compiles() -> None:

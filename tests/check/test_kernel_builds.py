@@ -96,3 +96,16 @@ def test_an_error_of_the_compiler_is_inductors(built: list[list[str]], compute: 
         pytest.raises(InductorError, match="four"),
     ):
         compute()
+
+
+def test_no_kernel_gets_by_with_what_another_includes(tmp_path: Path) -> None:
+    body = 'extern "C" int kernel() { return std::vector<int>(3).size(); }\n'
+    body += 'extern "C" void* PyInit_kernel() { return nullptr; }\n'
+    builds = []
+    for name, text in {"complete": f"#include <vector>\n{body}", "forgets": body}.items():
+        source, target = tmp_path / f"{name}.cpp", tmp_path / f"{name}.so"
+        source.write_text(text)
+        command = ("g++", str(source), "-shared", "-fPIC", "-o", str(target))
+        builds.append(kernel_builds._Build(command, source, target, text))
+    kernel_builds._build(builds)
+    assert [build.target.exists() for build in builds] == [True, False]

@@ -3,7 +3,8 @@
 Inductor starts a compiler for each kernel. Of its 0.95 s, 0.38 s instantiate templates of torch's headers, which no
 precompiled header holds, and 0.29 s read the symbols of torch's libraries for the linker (2.15.0, gcc 12). Here the
 kernels of a graph are parts of one file, each in a namespace of its own, with the flags that Inductor gives. Each
-becomes the library that Inductor expects. If they don't build so, Inductor builds each by itself, as for users.
+becomes the library that Inductor expects. If they don't build so, Inductor builds each by itself, as for users. Only
+kernels with the same includes are joined, so that no kernel gets by with what another one includes.
 """
 
 import functools
@@ -40,12 +41,17 @@ class _Build:
     command: tuple[str, ...]
     source: Path
     target: Path
+    text: str
 
     @property
     def flags(self) -> tuple[str, ...]:
         """The compiler, and what it is told about the code."""
         left_out = {str(self.source), str(self.target), "-o", "-shared"}
         return tuple(part for part in self.command if part not in left_out and not part.startswith(("-l", "-L")))
+
+    @property
+    def includes(self) -> tuple[str, ...]:
+        return tuple(line.strip() for line in _INCLUDE.findall(self.text))
 
     @property
     def libraries(self) -> tuple[str, ...]:
@@ -94,15 +100,16 @@ def _read_build(work: Any) -> _Build | None:
         (source,) = (Path(part) for part in command if part.endswith(".cpp"))
     except (AttributeError, IndexError, ValueError):
         return None
-    is_plain = "-shared" in command and not _PLAIN.search(_INCLUDE.sub("", source.read_text()))
-    return _Build(command, source, target) if is_plain else None
+    text = source.read_text()
+    is_plain = "-shared" in command and not _PLAIN.search(_INCLUDE.sub("", text))
+    return _Build(command, source, target, text) if is_plain else None
 
 
 def _build(builds: list[_Build]) -> None:
     """Make the libraries that can be made together."""
-    alike = defaultdict[tuple[str, ...], list[_Build]](list)
+    alike = defaultdict[object, list[_Build]](list)
     for build in builds:
-        alike[build.flags].append(build)
+        alike[build.flags, build.includes].append(build)
     for group in alike.values():
         for first in range(0, len(group), _MOST):
             with suppress(OSError):  # A full disk, say: Inductor will tell.
@@ -114,7 +121,7 @@ def _build_file(builds: list[_Build]) -> None:
     libraries = _list_stubs(builds[0].libraries, compiler, home.parent)
     with tempfile.TemporaryDirectory(dir=home) as name:
         scratch = Path(name)
-        (scratch / "joint.cpp").write_text(_join([build.source.read_text() for build in builds]))
+        (scratch / "joint.cpp").write_text(_join(builds))
         if not _run([*flags, "-c", "joint.cpp", "-o", "joint.o"], scratch):
             return
         for number, build in enumerate(builds):
@@ -123,13 +130,12 @@ def _build_file(builds: list[_Build]) -> None:
                 (scratch / "made.so").replace(build.target)
 
 
-def _join(sources: list[str]) -> str:
+def _join(builds: list[_Build]) -> str:
     """One file of several. Includes come first, since they are nobody's."""
-    includes = dict.fromkeys(line.strip() for source in sources for line in _INCLUDE.findall(source))
-    lines = [*includes]
-    for number, source in enumerate(sources):
+    lines = [*builds[0].includes]
+    for number, build in enumerate(builds):
         lines += [f"#define {name} {name}_{number}" for name in _RENAMED]
-        lines += [f"namespace joint_{number} {{", _INCLUDE.sub("", source), "}"]
+        lines += [f"namespace joint_{number} {{", _INCLUDE.sub("", build.text), "}"]
         lines += [f"#undef {name}" for name in _RENAMED]
     return "\n".join([*lines, ""])
 

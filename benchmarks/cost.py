@@ -5,10 +5,12 @@
     python -m benchmarks.cost --compare OLD.json NEW.json
 
 Draws cases as a campaign does, gives each its subjects by a schedule with fixed prices, and has one worker judge them.
-Counts the processor time of the worker and of its compilers, by subject, from the third case on: the first ones build
-what a process builds once. --plain draws inference in float32 without settings. --root takes the product of another
-checkout, under the interpreter that runs this; --like the subjects that a save has for each case. --compare prints
-every difference and the ratio of the times.
+Counts the processor time of the worker and of its compilers from the third case on, since the first cases make what
+lasts for the process. A case that takes its process with it is left out.
+
+--plain draws inference in float32 without settings. --root takes the product of another checkout, under the interpreter
+that runs this; --like the subjects that a save has for each case. --compare prints every difference and the ratio of
+the times.
 """
 
 import argparse
@@ -21,7 +23,7 @@ from typing import Any
 
 PRICES = {"passes": 0.5, "triton": 1.0, "sdpa_math": 0.3, "sdpa_flash": 0.3, "aot_eager": 0.8, "export": 1.0}
 """Seconds that the schedule assumes for a check of a subject. Others that run passes cost as `passes`."""
-_COMPILED = 5.0
+_COMPILED = 5.0  # seconds of any other check
 _WARM_CASES = 2
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -64,24 +66,26 @@ def _judge(options: argparse.Namespace) -> list[dict[str, Any]]:
 
     schedule = Schedule(choose_subjects(options.subject))
     schedule.has_shown = True
-    rows, given = list[dict[str, Any]](), json.loads(options.like.read_text()) if options.like is not None else []
+    rows = list[dict[str, Any]]()
+    saved = json.loads(options.like.read_text()) if options.like is not None else []
     with open_evaluator(WorkerConfig(python=options.python, timeout=300)) as evaluator:
-        for index in range(options.cases):
+        for index in range(len(saved) or options.cases):
             case = sample(options.seed, index, dtype="float32" * options.plain, mode="inference" * options.plain)
             if not options.plain:
                 case = draw_settings(case, Choices(f"{options.seed}:{index}:settings"), SETTINGS)
-            subjects = tuple(given[index]["asked"]) if given else schedule.subjects_for(case)
+            subjects = tuple(saved[index]["asked"]) if saved else schedule.subjects_for(case)
             pid = evaluator.hello.pid
             before = _read_seconds(pid)
             result = evaluator.ask(Question(case, subjects))
             after = _read_seconds(evaluator.hello.pid)
-            own, of_children = (y - x * (evaluator.hello.pid == pid) for x, y in zip(before, after, strict=True))
+            is_lost = evaluator.hello.pid != pid  # its time is lost with it
+            worker, compilers = (0.0, 0.0) if is_lost else (y - x for x, y in zip(before, after, strict=True))
             prices = {name: _price(name) for name in subjects}
             schedule.add_time(subjects, sum(prices.values()), prices)
             verdicts: Verdicts = {one.subject: [one.verdict, sorted(one.applied_rewrites)] for one in result.results}
             wall = {one.subject: one.seconds for one in result.results}
-            spent = {"seconds": own + of_children, "children": of_children, "wall": wall}
-            rows.append({"case": index, "asked": subjects, **spent, "of": result.seconds, "verdicts": verdicts})
+            spent = {"seconds": worker + compilers, "children": compilers, "wall": wall, "total_wall": result.seconds}
+            rows.append({"case": index, "asked": subjects, "is_lost": is_lost, **spent, "verdicts": verdicts})
             if index % 50 == 49:
                 _print_costs(rows)
     _print_costs(rows)
@@ -101,11 +105,14 @@ def _read_seconds(pid: int) -> tuple[float, float]:
 
 
 def _print_costs(rows: list[dict[str, Any]]) -> None:
-    counted = rows[_WARM_CASES:]
+    counted = [row for row in rows if not row["is_lost"]][_WARM_CASES:]
     total, checks = sum(row["seconds"] for row in counted), sum(len(row["verdicts"]) for row in counted)
     wall, counts = defaultdict[str, float](float), defaultdict[str, int](int)
     for row in counted:
-        for name, seconds in [*row["wall"].items(), ("(eager, float64, noise)", row["of"] - sum(row["wall"].values()))]:
+        for name, seconds in [
+            *row["wall"].items(),
+            ("(eager, float64, noise)", row["total_wall"] - sum(row["wall"].values())),
+        ]:
             wall[name] += seconds
             counts[name] += 1
     children = sum(row["children"] for row in counted)
@@ -117,14 +124,17 @@ def _print_costs(rows: list[dict[str, Any]]) -> None:
 
 
 def _compare(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> int:
+    if [row["asked"] for row in old] != [row["asked"] for row in new]:
+        sys.exit("the saves have other cases or subjects: make one with --like the other")
     n_different = 0
-    for mine, other in zip(old, new, strict=True):
-        for name in sorted(mine["verdicts"].keys() | other["verdicts"].keys()):
-            pair = mine["verdicts"].get(name), other["verdicts"].get(name)
+    for before, now in zip(old, new, strict=True):
+        for name in sorted(before["verdicts"].keys() | now["verdicts"].keys()):
+            pair = before["verdicts"].get(name), now["verdicts"].get(name)
             if pair[0] != pair[1]:
                 n_different += 1
-                print(f"case {mine['case']} under {name}: {pair[0]} before, {pair[1]} now")
-    totals = [sum(row["seconds"] for row in rows[_WARM_CASES:]) for rows in (old, new)]
+                print(f"case {before['case']} under {name}: {pair[0]} before, {pair[1]} now")
+    kept = [pair for pair in zip(old, new, strict=True) if not any(row["is_lost"] for row in pair)][_WARM_CASES:]
+    totals = [sum(row["seconds"] for row in rows) for rows in zip(*kept, strict=True)]
     print(f"{n_different} differences; {totals[0]:.1f} -> {totals[1]:.1f} CPU s, {totals[0] / totals[1]:.2f} times")
     return int(n_different > 0)
 

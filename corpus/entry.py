@@ -104,7 +104,7 @@ class Found:
     date: str = ""
     failure: Mapping[str, Any] = field(default_factory=dict)  # its fields (fuzz/protocol/failures.py)
     rewrites: tuple[Mapping[str, Any], ...] = ()  # rewrites proven wrong (fuzz/protocol/rewrites.py)
-    is_cut: bool = False  # shrinking was cut off: a smaller case may fail likewise
+    is_shrinking_cut: bool = False  # shrinking was cut off: a smaller case may fail likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +118,9 @@ class Entry:
     seen: Mapping[str, _SeenVerdict] = field(default_factory=dict)
 
     @property
-    def is_cut(self) -> bool:
+    def is_shrinking_cut(self) -> bool:
         """Whether shrinking was cut off."""
-        return self.found is not None and self.found.is_cut
+        return self.found is not None and self.found.is_shrinking_cut
 
     @property
     def expectation(self) -> Expectation:

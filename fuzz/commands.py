@@ -30,7 +30,7 @@ def shorten(path: str | Path) -> str:
 
 
 def list_commands(
-    path: str, case_id: str, subject: str, worker: str = sys.executable, *, is_cut: bool = False
+    path: str, case_id: str, subject: str, worker: str = sys.executable, *, is_shrinking_cut: bool = False
 ) -> list[str]:
     """The commands that replay the case file `path`, write its report, and if shrinking was cut off, shrink it further.
 
@@ -44,7 +44,7 @@ def list_commands(
     report = shlex.quote(str(Path("reports") / case_id))
     replay = f"{python} -m fuzz.replay {file}{allowed}"
     write_report = f"{python} -m triage.report {file}{allowed} --out {report}"
-    return [replay, write_report, *([f"{python} -m fuzz.shrink {file}{allowed}"] if is_cut else [])]
+    return [replay, write_report, *([f"{python} -m fuzz.shrink {file}{allowed}"] if is_shrinking_cut else [])]
 
 
 def reproduce_lines(
@@ -55,13 +55,13 @@ def reproduce_lines(
     *,
     worker: str = sys.executable,
     has_report: bool = False,
-    is_cut: bool = False,
+    is_shrinking_cut: bool = False,
 ) -> list[str]:
     """The same commands for a terminal, each on its own line, to be copied. `has_report`: its report is written."""
-    replay, write_report, *more = list_commands(path, case_id, subject, worker, is_cut=is_cut)
+    replay, write_report, *more = list_commands(path, case_id, subject, worker, is_shrinking_cut=is_shrinking_cut)
     about = ["run it again: exit code 0 while it shows"]
     about += [] if has_report else ["write its report"]
-    about += ["shrink it further, since time was up before it was minimal"] if more else []
+    about += ["shrink it further, since shrinking was cut off"] if more else []
     commands = [replay, *([] if has_report else [write_report]), *more]
     return [*(f"{indent}{line}" for line in commands), *wrap(f"{indent}  ({'; and '.join(about)})")]
 

@@ -133,7 +133,7 @@ class FindingSaved(Event):
     seen: Mapping[str, str] = field(default_factory=dict)  # verdicts of other torch versions
     n_earlier: int = 0  # cases that have to run before, in the same process
     of_eager: bool = False  # a bug of eager, in a run that tests functions of the user
-    is_cut: bool = False  # shrinking was cut off
+    is_shrinking_cut: bool = False  # shrinking was cut off
 
 
 class KnownBugMet(Event):

@@ -74,8 +74,10 @@ def shrink(
             attention_only=subject in hello.attention,
             process_probes=math.inf,
         )
+        is_cut = True  # by Ctrl-C
         try:
             investigation.shrink(wanted, lambda candidate, result: found.append((candidate, result)))
+            is_cut = investigation.is_shrinking_cut
         finally:
             smallest, shown = found[-1]
             steps = format_count(len(found) - 1, "simpler case") if len(found) > 1 else "no simpler case found"
@@ -83,10 +85,9 @@ def shrink(
             print(source(smallest))
             print(f"{size} in {format_count(investigation.probes + 1, 'check')}; {shown.verdict} under {shown.subject}")
             saved = save(
-                Entry(smallest, note=entry.note, found=record_origin(shown, hello, is_cut=investigation.is_cut)),
-                directory,
+                Entry(smallest, note=entry.note, found=record_origin(shown, hello, is_shrinking_cut=is_cut)), directory
             )
-            print(f"saved: {saved}")
+            print(f"saved: {saved}" + "; shrinking was cut off: it may have simpler forms" * is_cut)
     return 0
 
 

@@ -141,7 +141,9 @@ def _describe(
             *describe_details(result, describe_where(case, result.where)),
         ],
         "program": source(case).strip(),
-        "commands": list_commands(rows[0].file, rows[0].case_id, result.subject, python, is_cut=rows[0].entry.is_cut),
+        "commands": list_commands(
+            rows[0].file, rows[0].case_id, result.subject, python, is_shrinking_cut=rows[0].entry.is_shrinking_cut
+        ),
         "case_name": Path(rows[0].file).name,
     }
 

@@ -87,7 +87,7 @@ class Evaluator(Asker):
         return result
 
     def _judge_case(self, question: Question, meanwhile: Callable[[], object] = no_work) -> Result:
-        check = build_check(question, repeat=self.repeat)
+        check = build_check(question, repeat=self.repeat, joins_kernels=self.config.cache is not None)
         result = self._check(check, meanwhile)
         self.earlier = tuple(self._judged)
         self._judged.append(Judged(question.case, question.subjects))

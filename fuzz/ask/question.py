@@ -124,9 +124,13 @@ def ask_or_raise(asker: Asker, question: Question) -> SubjectResult:
     return result.only
 
 
-def build_check(question: Question, *, repeat: int = 2) -> Check:
-    """The request that a worker gets. `repeat`: for a question that leaves it open."""
+def build_check(question: Question, *, repeat: int = 2, joins_kernels: bool = False) -> Check:
+    """The request that a worker gets. `repeat`: for a question that leaves it open.
+
+    joins_kernels: kernels may be built together; fresh processes build as users do
+    """
     case, repeat = question.program, repeat if question.repeat is None else question.repeat
+    joins_kernels = joins_kernels and ProcessState.FRESH not in question.process
     if isinstance(case, Live):
         return Check(0, "", question.subjects, repeat=repeat, hashes=question.hashes, live=case)
     return Check(
@@ -147,6 +151,7 @@ def build_check(question: Question, *, repeat: int = 2) -> Check:
         settings=dict(case.settings),
         hashes=question.hashes,
         values=find_all(case),
+        joins_kernels=joins_kernels,
     )
 
 

@@ -32,7 +32,7 @@ class Conclusion:
     shown: SubjectResult  # of the public subject; of the internal subject for `INTERNAL`
     cheapest_result: SubjectResult  # of the cheapest subject that fails; later failures are compared with it
     message: str = ""
-    is_cut: bool = False  # time was up before nothing simpler was left to try
+    is_shrinking_cut: bool = False  # it ended before nothing simpler was left to try
 
 
 def find_public_subject(subject: str, public: Sequence[str]) -> str | None:
@@ -63,7 +63,7 @@ class Investigation:
     history: Callable[[], Sequence[Judged]] = tuple  # the cases that the process of the suspicion judged before
     at_once: int = 1  # as many cases are judged at once where possible
     needs_history: bool = False  # fresh workers do not show the failure without earlier cases
-    is_cut: bool = False  # time was up while the last shrinking had candidates left
+    is_shrinking_cut: bool = False  # the last shrinking ended while candidates were left
     _baseline_results: dict[tuple[str, str], SubjectResult | None] = field(default_factory=dict)
     """The results of the baseline by case id and subject, in the order of the probes."""
 
@@ -112,7 +112,7 @@ class Investigation:
         if cheapest is None or not cheapest.verdict.is_finding:
             cheapest = shown
         outcome = SuspicionOutcome.FINDING if chosen else SuspicionOutcome.INTERNAL
-        return Conclusion(outcome, minimal, shown, cheapest, is_cut=self.is_cut)
+        return Conclusion(outcome, minimal, shown, cheapest, is_shrinking_cut=self.is_shrinking_cut)
 
     def probe(self, case: Case, subject: str, process: ProcessState = ProcessState.WARM) -> SubjectResult | None:
         """Judge a case. Without settings it runs under the form of the subject without options. None when eager
@@ -141,7 +141,7 @@ class Investigation:
     ) -> list[Case]:
         """Ever simpler cases that show the failure of `suspect` under its subject. `accept` gets each case with its
         result."""
-        self.is_cut, max_indirectness = False, indirectness(suspect.failure)
+        self.is_shrinking_cut, max_indirectness = False, indirectness(suspect.failure)
         attention_only = self.attention_only and suspect.verdict is not Verdict.EAGER_SUSPECT
         ahead: dict[str, SubjectResult | None] = {}
 
@@ -174,8 +174,10 @@ class Investigation:
             return self.case.returns[int(value.name)] if value and is_output else None
 
         def is_spent() -> bool:
-            self.is_cut = self.is_time_up() or (suspect.verdict.is_lost and self.probes >= self.process_probes)
-            return self.is_cut
+            self.is_shrinking_cut = self.is_time_up() or (
+                suspect.verdict.is_lost and self.probes >= self.process_probes
+            )
+            return self.is_shrinking_cut
 
         is_value = suspect.verdict.has_wrong_numbers and not attention_only
         return shrink(

@@ -156,7 +156,7 @@ class SavedFindings:
                 ledger=f"regression: fixed in {back.status.about} and back: {back.title}" if back else "",
                 seen=entry.seen,
                 of_eager=of_eager,
-                is_cut=conclusion.is_cut,
+                is_shrinking_cut=conclusion.is_shrinking_cut,
             )
         )
         if counts and state.options.fail_fast:
@@ -171,8 +171,8 @@ def write_fault(case: Case, text: str, directory: Path) -> Path:
     return path
 
 
-def record_origin(shown: SubjectResult, hello: Hello, *, is_cut: bool = False) -> Found:
-    """How a case was found, for its file: now, by the worker of `hello`. is_cut: shrinking was cut off."""
+def record_origin(shown: SubjectResult, hello: Hello, *, is_shrinking_cut: bool = False) -> Found:
+    """How a case was found, for its file: now, by the worker of `hello`. is_shrinking_cut: shrinking was cut off."""
     return Found(
         verdict=shown.verdict.value,
         subject=shown.subject,
@@ -185,7 +185,7 @@ def record_origin(shown: SubjectResult, hello: Hello, *, is_cut: bool = False) -
         date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         failure=encode(shown.failure) or {},
         rewrites=tuple(encode(rewrite) for rewrite in shown.wrong_rewrites),
-        is_cut=is_cut,
+        is_shrinking_cut=is_shrinking_cut,
     )
 
 
@@ -194,7 +194,7 @@ def make_entry(conclusion: Conclusion, hello: Hello, seen: Mapping[str, str], no
     # Later failures come from the cheapest subject, so the entry gets the rewrites of that subject.
     of_rewrites = ("applied_rewrites", "wrong_rewrites", "right_rewrites")
     seen_best = replace(conclusion.shown, **{name: getattr(conclusion.cheapest_result, name) for name in of_rewrites})
-    found = record_origin(seen_best, hello, is_cut=conclusion.is_cut)
+    found = record_origin(seen_best, hello, is_shrinking_cut=conclusion.is_shrinking_cut)
     return Entry(case=conclusion.case, note=note, found=found, seen=seen)
 
 

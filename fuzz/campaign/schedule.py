@@ -21,7 +21,8 @@ BEFORE_FIRST_BUG = 3.0
 occupy two workers for most of a minute. With two workers `inductor` then begins after 50 s."""
 
 _PATIENCE = 8
-"""Cases. Of 800 drawn ones 52 then run under `inductor`, with 103 operations; without waiting 54, with 81."""
+"""The most cases that a subject passes over. Of 800 cases, 52 then run under `inductor`, with 103 operations; without
+waiting 54, with 81."""
 _MODULE_FACTOR = 2.0
 """The shares of public subjects of Inductor are multiplied by this in a campaign around a module: its user runs these,
 and the graph passes alone took 44 of 53 runs in two minutes, when torch.compile took none."""
@@ -72,7 +73,7 @@ class Schedule:
         expensive = {name: spec for name, spec in specs.items() if name not in self.always}
         self._spent = dict.fromkeys(expensive, 0.0)  # seconds by expensive subject
         self._met: dict[str, set[str]] = {name: set() for name in expensive}  # operations by expensive subject
-        self._waited = Counter[str]()  # cases since a subject was due
+        self._waited = Counter[str]()  # cases that a subject passed over since it was due
         self._total = 0.0
         self._specs = list(expensive.values())
         compiled = [name for name, spec in expensive.items() if spec.public and spec.backend == INDUCTOR]
@@ -153,7 +154,7 @@ class Schedule:
         )
 
     def _awaits_news(self, subject: str, case: Case) -> bool:
-        """Whether a subject that is due has met all operations of a case, and waits for others."""
+        """Whether a subject that is due has been given all operations of a case, and waits for others."""
         met = self._met[subject]
         if met.issuperset(kinds := {op.kind for op in case.ops}) and self._waited[subject] < _PATIENCE:
             self._waited[subject] += 1

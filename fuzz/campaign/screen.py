@@ -49,7 +49,9 @@ def describe_finding(event: events.FindingSaved, worker: str = sys.executable) -
     head += f", after {format_count(event.n_earlier, 'earlier case')} of its file" if event.n_earlier else ""
     lines = [event.verdict.label, describe(result), event.ledger, *describe_details(result, event.where)]
     lines += [f"a regression: {spell_label(version)} says {verdict}" for version, verdict in event.seen.items()]
-    commands = reproduce_lines(event.path, event.case, result.subject, worker=worker, is_cut=event.is_cut)
+    commands = reproduce_lines(
+        event.path, event.case, result.subject, worker=worker, is_shrinking_cut=event.is_shrinking_cut
+    )
     return _lay_out(head, lines, event.source, [f"saved: {event.path}"], commands)
 
 
@@ -130,8 +132,10 @@ def _list_rows(rows: Iterable[FindingRow], worker: str) -> list[str]:
         result, operations = row.result, format_count(len(row.entry.case.ops), "operation")
         lines += wrap(f"  {result.verdict} under {result.subject}, {operations}, met {row.count}x")
         lines += wrap(f"    {describe(result) or result.verdict.label}")
-        case_id, is_cut = row.case_id, row.entry.is_cut
-        lines += reproduce_lines(row.file, case_id, result.subject, "    ", worker=worker, is_cut=is_cut)
+        case_id, is_shrinking_cut = row.case_id, row.entry.is_shrinking_cut
+        lines += reproduce_lines(
+            row.file, case_id, result.subject, "    ", worker=worker, is_shrinking_cut=is_shrinking_cut
+        )
     return lines
 
 

@@ -25,7 +25,7 @@ from fuzz.check.run.live_program import LiveProgram
 from fuzz.check.run.program import Execution, hash_values
 from fuzz.check.run.subject_builder import Subject
 from fuzz.check.run.subject_changes import Record, apply_experiments
-from fuzz.check.torch_api import compilation, exceptions, process_state, settings, warm_caches
+from fuzz.check.torch_api import compilation, exceptions, kernel_builds, process_state, settings, warm_caches
 from fuzz.check.torch_api.coverage import Coverage
 from fuzz.check.torch_api.exceptions import SubjectError, SuppressOutOfMemory
 from fuzz.check.torch_api.torch_places import find_raising
@@ -70,13 +70,14 @@ def check(
     except Rejected as refusal:
         rejected, stage, unfit = str(refusal), refusal.stage, _find_unfit(EAGER, ())
     else:
-        for name in request.subjects:
-            announce(name)
-            result, changes = _run_subject(case, name, subjects.get(name))
-            results.append(result)
-            unfit = _find_unfit(name, changes)
-            if unfit:
-                break
+        with kernel_builds.join(request.joins_kernels):
+            for name in request.subjects:
+                announce(name)
+                result, changes = _run_subject(case, name, subjects.get(name))
+                results.append(result)
+                unfit = _find_unfit(name, changes)
+                if unfit:
+                    break
         case.close()
     return Result(
         id=request.id,

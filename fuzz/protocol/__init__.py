@@ -181,6 +181,7 @@ class Check(Message):
     hashes: bool = False  # whether results carry the hashes of their values
     live: Live | None = None  # in place of `source`; the worker finds `training` and `random` itself
     values: dict[str, str] = field(default_factory=dict)  # files that the text reads: paths by SHA-256
+    joins_kernels: bool = False  # the C++ kernels of a graph are built together
 
 
 @dataclass(frozen=True)

@@ -137,16 +137,16 @@ def test_a_lost_process_does_not_take_an_earlier_verdict_with_it(tmp_path: Path)
     ).items()
 
 
-@pytest.mark.parametrize(("seconds", "is_cut"), [(0.0, True), (60.0, False)])
+@pytest.mark.parametrize(("seconds", "is_shrinking_cut"), [(0.0, True), (60.0, False)])
 def test_a_finding_says_whether_shrinking_was_cut_off(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], seconds: float, is_cut: bool
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], seconds: float, is_shrinking_cut: bool
 ) -> None:
     given = options(tmp_path, "6x", rules=[WRONG], shrink_seconds=seconds)
     ending = run_campaign(given, sampler("softmax"))
     entry, *others = found(given)
-    assert {one.is_cut for one in (entry, *others)} == {is_cut}
+    assert {one.is_shrinking_cut for one in (entry, *others)} == {is_shrinking_cut}
     goes_on = f"-m fuzz.shrink {given.corpus / entry.file_name}"
-    assert (goes_on in capsys.readouterr().out) is (goes_on in ending.summary) is is_cut
+    assert (goes_on in capsys.readouterr().out) is (goes_on in ending.summary) is is_shrinking_cut
 
 
 def test_what_no_public_subject_shows_is_no_finding(tmp_path: Path) -> None:

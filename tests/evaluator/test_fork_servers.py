@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fuzz.ask import transport
 from fuzz.ask.evaluator import open_evaluator
 from fuzz.ask.question import Question
 from fuzz.ask.transport import PipeTransport
@@ -155,10 +156,17 @@ def test_a_worker_that_waits_for_its_server_holds_no_memory(
 ) -> None:
     # A worker has no pid before it is forked, and session 0 has processes in a container.
     monkeypatch.setenv("ATTNFUZZ_TEST", "it gets a server that has to start")
-    monkeypatch.setattr("fuzz.ask.transport._read_proc", lambda: {0: 1e6})
+    monkeypatch.setattr(transport, "_SESSIONS", FullSessions())
     made = WorkerProcess(config, PipeTransport())
     made.start()
     made.close()
+
+
+class FullSessions(transport._Sessions):
+    """Much memory in session 0, and as much as there is in others."""
+
+    def read_mib(self, session: int, since: float) -> float:
+        return super().read_mib(session, since) if session else 1e6
 
 
 def test_nothing_is_left_of_a_parent_that_is_killed(tmp_path: Path) -> None:

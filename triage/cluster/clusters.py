@@ -222,6 +222,11 @@ def _lines(number: int, one: Cluster, worker: str) -> list[str]:
         f"{number}. {bug.title}",
         *(indent + line for line in lines),
         *reproduce_lines(
-            str(example.path), example.id, example.entry.subject, indent, worker=worker, is_cut=example.entry.is_cut
+            str(example.path),
+            example.id,
+            example.entry.subject,
+            indent,
+            worker=worker,
+            is_shrinking_cut=example.entry.is_shrinking_cut,
         ),
     ]

@@ -1,23 +1,29 @@
-"""Builds the C++ kernels of a graph as one file.
+"""Builds the C++ kernels of a graph as one file, in half the time (docs/scale.md).
 
 Inductor starts a compiler for each kernel. Of its 0.95 s, 0.38 s instantiate templates of torch's headers, which no
 precompiled header holds, and 0.29 s read the symbols of torch's libraries for the linker (2.15.0, gcc 12). Here the
-kernels of a graph are parts of one file, each in a namespace of its own, with the flags that Inductor gives. Each
-becomes the library that Inductor expects. If they don't build so, Inductor builds each by itself, as for users. Only
-kernels with the same includes are joined, so that no kernel gets by with what another one includes.
+kernels of a graph are parts of one file, each in a namespace of its own, with Inductor's flags. Each becomes a library
+of its own, with its own code alone. If they do not build so, Inductor builds each.
+
+Users' programs have other kernels in Inductor's cache: the text of a joined kernel ends in a comment. So a check that
+does not join, as those that confirm a finding, builds as users do, and so does a script of a report.
+
+A joined kernel gets by with no include that it lacks alone. But it can't collide with a global name of a header.
 """
 
 import functools
 import importlib
+import logging
 import os
 import re
 import shlex
 import subprocess
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -25,33 +31,41 @@ from fuzz.check.torch_api.torch_internals import find, require
 
 _ASYNC, _CODE = "torch._inductor.async_compile", "torch._inductor.codecache"
 _LOAD = "CppPythonBindingsCodeCache.load_pybinding_async"
-_RENAMED = ("kernel", "PyInit_kernel")
-"""What each file of Inductor's defines for the linker."""
-_INCLUDE = re.compile(r"^[ \t]*#[ \t]*(?:include[ \t].*|define PY_SSIZE_T_CLEAN)$", re.MULTILINE)
-_PLAIN = re.compile(r"^[ \t]*#[ \t]*(?!pragma|ifdef Py_GIL_DISABLED|endif)", re.MULTILINE)
-"""Other directives may act beyond their namespace."""
-_MOST = 8
+_MARK = "\n// attnfuzz builds it with the other kernels of its graph\n"
+_ENTRY = "PyInit_kernel"
+_RENAMED = ("kernel", _ENTRY)
+"""Global names that every file defines."""
+_SHARED_LINE = re.compile(r"[ \t]*#[ \t]*(?:include[ \t].*|define PY_SSIZE_T_CLEAN)")
+"""A line that all kernels of a file can share."""
+_OTHER_DIRECTIVE = re.compile(r"[ \t]*#[ \t]*(?!pragma|ifdef Py_GIL_DISABLED|endif)")
+"""A directive that may act beyond the namespace of its kernel."""
+_MAX_KERNELS = 8
 """Kernels of a file. More save little, and one that does not build costs all of them a second build."""
+
+_log = logging.getLogger(__name__)
+_is_joining = _is_installed = False
 
 
 @dataclass(frozen=True)
 class _Build:
-    """A kernel that Inductor would build by `command`, from `source` to `target`."""
+    """A kernel that Inductor would build by `command`, from `source` to `target`.
+
+    Its text is `head`, lines that can be shared, then `body`, then `later`, shared lines again, and `rest`.
+    """
 
     command: tuple[str, ...]
     source: Path
     target: Path
-    text: str
+    head: tuple[str, ...]
+    body: str
+    later: tuple[str, ...]
+    rest: str
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The compiler, and what it is told about the code."""
+        """The compiler and its options, without files and libraries."""
         left_out = {str(self.source), str(self.target), "-o", "-shared"}
         return tuple(part for part in self.command if part not in left_out and not part.startswith(("-l", "-L")))
-
-    @property
-    def includes(self) -> tuple[str, ...]:
-        return tuple(line.strip() for line in _INCLUDE.findall(self.text))
 
     @property
     def libraries(self) -> tuple[str, ...]:
@@ -60,102 +74,138 @@ class _Build:
 
 @dataclass(frozen=True)
 class _Kernel:
-    """A kernel of a graph whose module is being run. `load()`: its function; `works`: what builds it, unless it is."""
+    """A kernel of a module of Inductor's that runs. `load` returns its function, and builds it if it is not built."""
 
     load: Callable[[], Any]
-    works: list[Any]
+    builders: list[Any]  # Inductor's own, if it is not built
 
 
-def join_builds() -> None:
-    """Build the kernels of each graph together from now on: once per process.
+@contextmanager
+def join(is_joining: bool) -> Iterator[None]:
+    """While entered, kernels of a graph are built together, or as for users."""
+    global _is_joining  # noqa: PLW0603 - a process judges one case at a time
+    before, _is_joining = _is_joining, is_joining
+    try:
+        yield
+    finally:
+        _is_joining = before
 
-    Without effect on a torch that lacks a name that this needs.
-    """
+
+def install() -> None:
+    """Let `join` act: once per process. Without effect on a torch that lacks a name that this needs."""
+    global _is_installed  # noqa: PLW0603 - torch is one for the process
     names = [(_ASYNC, "AsyncCompile.cpp_pybinding"), (_ASYNC, "AsyncCompile.wait"), (_CODE, _LOAD)]
     add, wait, load = (find(*name) for name in names)
-    if add is None or wait is None or load is None or hasattr(add, "__wrapped__"):
+    if add is None or wait is None or load is None or _is_installed:
         return
 
     @functools.wraps(add)
-    def add_kernel(_: Any, argtypes: list[str], source_code: str) -> _Kernel:
-        works = list[Any]()
-        return _Kernel(require(_CODE, _LOAD)(argtypes, source_code, submit_fn=works.append), works)
+    def add_kernel(self: Any, argtypes: list[str], source_code: str) -> Any:
+        if not _is_joining:
+            return add(self, argtypes, source_code)
+        builders = list[Any]()
+        return _Kernel(require(_CODE, _LOAD)(argtypes, source_code + _MARK, submit_fn=builders.append), builders)
 
     @functools.wraps(wait)
     def wait_for_kernels(self: Any, scope: dict[str, Any]) -> None:
         kernels = {name: value for name, value in scope.items() if isinstance(value, _Kernel)}
-        _build([build for kernel in kernels.values() for work in kernel.works if (build := _read_build(work))])
+        _build([build for kernel in kernels.values() for one in kernel.builders if (build := _read_build(one))])
         scope.update((name, kernel.load()) for name, kernel in kernels.items())
         wait(self, scope)
 
     compiler: Any = importlib.import_module(_ASYNC).AsyncCompile
     compiler.cpp_pybinding, compiler.wait = add_kernel, wait_for_kernels
+    _is_installed = True
 
 
 def _read_build(work: Any) -> _Build | None:
-    """What a work of Inductor's builds; None if it is more than one plain file."""
+    """What a call of Inductor's `_worker_compile_cpp` would build; None if that is not one plain file."""
     try:
         (builder,) = work.args[1]
         command, target = tuple(shlex.split(builder.get_command_line())), Path(builder.get_target_file_path())
         (source,) = (Path(part) for part in command if part.endswith(".cpp"))
-    except (AttributeError, IndexError, ValueError):
+        lines = source.read_text(encoding="utf-8").splitlines()
+    except (AttributeError, IndexError, ValueError, OSError):
         return None
-    text = source.read_text()
-    is_plain = "-shared" in command and not _PLAIN.search(_INCLUDE.sub("", text))
-    return _Build(command, source, target, text) if is_plain else None
+    head = [*takewhile(lambda line: not line.strip() or _SHARED_LINE.fullmatch(line), lines)]
+    body = [*takewhile(lambda line: not _SHARED_LINE.fullmatch(line), lines[len(head) :])]
+    rest = lines[len(head) + len(body) :]
+    later = [line for line in rest if _SHARED_LINE.fullmatch(line)]
+    rest = [line for line in rest if line not in later]
+    is_plain = "-shared" in command and not any(map(_OTHER_DIRECTIVE.match, (*body, *rest)))
+    parts = tuple(filter(str.strip, head)), "\n".join(body), tuple(later), "\n".join(rest)
+    return _Build(command, source, target, *parts) if is_plain else None
 
 
 def _build(builds: list[_Build]) -> None:
     """Make the libraries that can be made together."""
     alike = defaultdict[object, list[_Build]](list)
     for build in builds:
-        alike[build.flags, build.includes].append(build)
+        alike[build.flags, build.head, build.later].append(build)
     for group in alike.values():
-        for first in range(0, len(group), _MOST):
+        for first in range(0, len(group), _MAX_KERNELS):
             with suppress(OSError):  # A full disk, say: Inductor will tell.
-                _build_file(group[first : first + _MOST])
+                _build_file(group[first : first + _MAX_KERNELS])
 
 
 def _build_file(builds: list[_Build]) -> None:
-    flags, (compiler, *_), home = builds[0].flags, builds[0].command, builds[0].target.parent
-    libraries = _list_stubs(builds[0].libraries, compiler, home.parent)
+    flags, home = builds[0].flags, builds[0].target.parent
+    libraries = _list_libraries(builds[0].libraries, flags[0], home.parent / "attnfuzz")
     with tempfile.TemporaryDirectory(dir=home) as name:
         scratch = Path(name)
-        (scratch / "joint.cpp").write_text(_join(builds))
-        if not _run([*flags, "-c", "joint.cpp", "-o", "joint.o"], scratch):
+        (scratch / "joint.cpp").write_text(_write_file(builds), encoding="utf-8")
+        # A library that keeps the code of other kernels would fail to load for what these lack.
+        (scratch / "exported").write_text("{ local: " + " ".join(f"{one}_*;" for one in _RENAMED) + " };")
+        apart = ("-ffunction-sections", "-fdata-sections")
+        if not _run([*flags, *apart, "-c", "joint.cpp", "-o", "joint.o"], scratch):
             return
         for number, build in enumerate(builds):
-            entry = f"-Wl,--defsym={_RENAMED[1]}={_RENAMED[1]}_{number}"
-            if _run([compiler, "-shared", "joint.o", "-o", "made.so", entry, *libraries], scratch):
+            entry = f"-Wl,--defsym={_ENTRY}={_ENTRY}_{number},--gc-sections,--version-script=exported"
+            if _run([*flags, "-shared", "joint.o", "-o", "made.so", entry, *libraries], scratch):
                 (scratch / "made.so").replace(build.target)
 
 
-def _join(builds: list[_Build]) -> str:
-    """One file of several. Includes come first, since they are nobody's."""
-    lines = [*builds[0].includes]
+def _write_file(builds: list[_Build]) -> str:
+    """One file of several, in which each line that is shared stands before and after the same parts as alone."""
+    lines = [*builds[0].head]
     for number, build in enumerate(builds):
-        lines += [f"#define {name} {name}_{number}" for name in _RENAMED]
-        lines += [f"namespace joint_{number} {{", _INCLUDE.sub("", build.text), "}"]
-        lines += [f"#undef {name}" for name in _RENAMED]
+        lines += [*_open(number), build.body, *_CLOSED]
+    lines += builds[0].later
+    for number, build in enumerate(builds):
+        lines += [*_open(number), build.rest, *_CLOSED]
     return "\n".join([*lines, ""])
 
 
-def _list_stubs(libraries: tuple[str, ...], compiler: str, home: Path) -> list[str]:
-    """The arguments of the linker, with an empty library of the same name in place of each of torch's.
+def _open(number: int) -> list[str]:
+    return [*(f"#define {name} {name}_{number}" for name in _RENAMED), f"namespace joint_{number} {{"]
+
+
+_CLOSED = ("}", *(f"#undef {name}" for name in _RENAMED))
+
+
+def _list_libraries(libraries: tuple[str, ...], compiler: str, home: Path) -> list[str]:
+    """The libraries for the linker, with an empty one of the same name, in `home`, in place of each of torch's.
 
     A kernel then needs the library that the process has loaded, as it would, and the linker reads no symbols of it.
     """
-    arguments = ["-Wl,--no-as-needed"]
+    home.mkdir(exist_ok=True)
+    torchs, others = list[str](), list[str]()
     for part in libraries:
         name = f"lib{part[2:]}.so"
-        stub, is_torch = home / name, part.startswith(("-ltorch", "-lc10"))
-        made = stub.with_suffix(f".{os.getpid()}")
+        empty, is_torch = home / name, part.startswith(("-ltorch", "-lc10"))
+        made = empty.with_suffix(f".{os.getpid()}")
         make = [compiler, "-shared", "-x", "c++", os.devnull, f"-Wl,-soname,{name}", "-o", str(made)]
-        if is_torch and not stub.exists() and _run(make, home):
-            made.replace(stub)
-        arguments.append(str(stub) if is_torch and stub.exists() else part)
-    return arguments
+        if is_torch and not empty.exists() and _run(make, home):
+            made.replace(empty)
+        if is_torch and empty.exists():
+            torchs.append(str(empty))
+        else:
+            others.append(part)
+    return ["-Wl,--push-state,--no-as-needed", *torchs, "-Wl,--pop-state", *others]
 
 
 def _run(command: list[str], directory: Path) -> bool:
-    return subprocess.run(command, cwd=directory, capture_output=True, check=False).returncode == 0
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode:
+        _log.info("%s: %s", shlex.join(command), done.stderr)
+    return done.returncode == 0

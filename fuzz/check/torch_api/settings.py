@@ -17,9 +17,8 @@ import torch._functorch.config as functorch
 import torch._inductor.config as inductor
 from torch._dynamo import guards
 
-from fuzz.check.torch_api import compilation
+from fuzz.check.torch_api import compilation, kernel_builds
 from fuzz.check.torch_api.exceptions import SubjectError
-from fuzz.check.torch_api.kernel_builds import join_builds
 from fuzz.check.torch_api.process_state import hold_state
 from fuzz.check.torch_api.torch_internals import find, require, wrap
 from fuzz.check.torch_api.vector_instructions import remember_vector_instructions
@@ -42,7 +41,7 @@ def configure_torch() -> None:
     install_poison()
     compilation.watch()
     remember_vector_instructions()
-    join_builds()
+    kernel_builds.install()
     inductor.fallback_random = True
     _switch_off(inductor, "fx_graph_cache", "fx_graph_remote_cache", "bundled_autotune_remote_cache")
     _switch_off(functorch, "enable_autograd_cache", "enable_remote_autograd_cache")

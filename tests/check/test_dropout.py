@@ -211,6 +211,21 @@ def test_gradients_with_another_keep_rate_are_wrong() -> None:
 
 
 @pytest.mark.samples
+def test_a_gradient_that_is_rounding_alone_has_no_distribution() -> None:
+    """Softmax does not depend on what is added to a whole row."""
+
+    def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        added = k[..., :1] * 1
+        if added.requires_grad:
+            added.register_hook(lambda gradient: 2 * gradient)
+        found = (q + added).softmax(dim=-1)
+        return found * (torch.rand(found.shape) >= P) / (1 - P)
+
+    body = "return F.dropout((q + k[..., :1]).softmax(dim=-1), 0.1, self.training)"
+    assert not run_subject(run, body).verdict.is_finding
+
+
+@pytest.mark.samples
 def test_a_right_program_takes_the_fewest_seeds() -> None:
     program = Program(source(BODY))
     module = program.module(training=True)

@@ -141,6 +141,12 @@ class Comparison:
 
     def _is_rounding(self, found: Difference, noisy: Callable[[int], Run]) -> bool:
         likes = {found.value: self._likes[found.value]} if found.value else self._likes
+        if found.value is not None:
+            noise = Sample(noisy(0), 0, likes)  # with eager's seeds
+            noise.run_seeds(constants.DROPOUT_SEEDS[0], self._inputs)
+            rest = _compare_value(found.value, self._eager, self._compiled, self._unit, noise)
+            if all(difference.excess <= 1 for difference in rest):
+                return True
         for number in range(constants.REPLICAS):
             sample = Sample(noisy(number), (number + 2) * constants.DROPOUT_APART, likes)
             sample.run_seeds(constants.DROPOUT_SEEDS[1], self._inputs)
@@ -217,7 +223,11 @@ def _compare_samples(eager: Sample, compiled: Sample, unit: float) -> Iterator[D
         yield from _compare_slopes(eager.slopes[: compiled.count], compiled.slopes, unit)
 
 
-def _compare_value(name: Value, eager: Sample, compiled: Sample, unit: float) -> Iterator[Difference]:
+def _compare_value(
+    name: Value, eager: Sample, compiled: Sample, unit: float, noise: Sample | None = None
+) -> Iterator[Difference]:
+    """All statistics of a value. noise: eager under noise with the same seeds, which shows what varies by rounding, as
+    the gradient of what softmax shifts."""
     mine, theirs = (torch.stack(sample.elements[name][: compiled.count]) for sample in (compiled, eager))
     seeds = len(mine)
     if not mine.numel():
@@ -232,6 +242,9 @@ def _compare_value(name: Value, eager: Sample, compiled: Sample, unit: float) ->
     scale = mean.abs() + constants.TENSOR_SHARE * mean.abs().nan_to_num(0.0, 0.0, 0.0).max()
     still = (eager.constant[name] & compiled.constant[name]).flatten()[compiled.chosen[name]]
     varies = (variance.sqrt() > constants.DROPOUT_FLOOR * unit * scale) & both.isfinite().all(0) & ~still
+    if noise is not None:
+        rounding = torch.stack(noise.elements[name]) - torch.stack(eager.elements[name][: noise.count])
+        varies &= variance.sqrt() > constants.DROPOUT_FLOOR * rounding.square().mean(0).sqrt()
     if not bool(varies.any()):
         return
     mine, theirs, mean, variance = mine[:, varies], theirs[:, varies], mean[varies], variance[varies]

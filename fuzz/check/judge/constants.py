@@ -87,7 +87,9 @@ DROPOUT_STEP = 2.0**-6
 DROPOUT_STEP_LOW = 2.0**-4
 DROPOUT_LARGE = 1e3
 
-DROPOUT_FLOOR = 16.0  # an element that varies by fewer units of roundoff from seed to seed varies by rounding
+#: An element that varies from seed to seed by fewer units of roundoff, or by fewer times what noise moves it, varies by
+#: rounding.
+DROPOUT_FLOOR = 16.0
 DROPOUT_NOISE = 2.0  # a statistic must exceed eager's under noise by this factor
 DROPOUT_ELEMENTS = 8192  # the most elements of a value that are compared
 DROPOUT_APART = 1_000_000  # seeds between samples

@@ -1,4 +1,4 @@
-"""What a check costs, and whether two builds of attnfuzz judge alike.
+"""The processor time of a check, and whether two builds of attnfuzz judge alike.
 
     python -m benchmarks.cost --save NEW.json [--python PYTHON] [--subject NAME ...] [--cases 400] [--seed 57] [--plain]
     python -m benchmarks.cost --save OLD.json ... --root OTHER_CHECKOUT --like NEW.json

@@ -226,6 +226,23 @@ def test_a_gradient_that_is_rounding_alone_has_no_distribution() -> None:
 
 
 @pytest.mark.samples
+def test_a_gradient_that_is_rounding_alone_hides_no_wrong_one() -> None:
+    body = "return F.dropout((q + k[..., :1]).softmax(dim=-1), 0.1, self.training) * v"
+
+    def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        added, factor = k[..., :1] * 1, v * 1
+        if added.requires_grad:
+            added.register_hook(lambda gradient: 2 * gradient)  # type: ignore[no-untyped-call]  # torch has no types there
+            factor.register_hook(lambda gradient: 1.05 * gradient)  # type: ignore[no-untyped-call]  # likewise
+        found = (q + added).softmax(dim=-1)
+        return found * (torch.rand(found.shape) >= P) / (1 - P) * factor
+
+    result = run_subject(run, body)
+    assert result.verdict is Verdict.WRONG_GRADIENT
+    assert statistic(result).value == Value("input", 2, is_gradient=True)
+
+
+@pytest.mark.samples
 def test_a_right_program_takes_the_fewest_seeds() -> None:
     program = Program(source(BODY))
     module = program.module(training=True)

@@ -119,7 +119,7 @@ def install() -> None:
 
 
 def _read_build(work: Any) -> _Build | None:
-    """What a call of Inductor's `_worker_compile_cpp` would build; None if that is not one plain file."""
+    """The build of a call of Inductor's `_worker_compile_cpp`; None if it is not one plain file."""
     try:
         (builder,) = work.args[1]
         command, target = tuple(shlex.split(builder.get_command_line())), Path(builder.get_target_file_path())

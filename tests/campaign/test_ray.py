@@ -72,8 +72,9 @@ def test_lost_actors_and_nodes_lose_no_case_and_make_no_finding(
 ) -> None:
     # Where no actor is placed any more, this fails soon.
     monkeypatch.setattr(ray_workers, "NO_WORKER_SECONDS", 60.0)
-    for _ in range(2):
-        cluster.add_node(num_cpus=1)
+    for name in ("first", "second"):
+        # Ray 2.60 unpacks the checkout anew for each node. In a shared directory that takes files from running actors.
+        cluster.add_node(num_cpus=1, runtime_env_dir_name=name)
     given = options(tmp_path, budget="40x", worker_config=setup(rules=RULES, seconds=0.02), shrink_seconds=2.0)
     with closing(ray_workers.RayCluster(cluster.address, given.worker_config, None, each=1)) as remote:
         assert remote.workers == 2

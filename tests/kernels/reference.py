@@ -16,6 +16,7 @@ def math_attention(
     *,
     scale: float,
     mask: Tensor | None = None,
+    fill: float = -math.inf,
     bias: Tensor | None = None,
     causal: str | None = None,
     window: tuple[int, int] | None = None,
@@ -33,7 +34,7 @@ def math_attention(
     bfloat16 computed in float32, sqrt(|scale|) on q and on k with the sign on q, keys repeated for grouped queries,
     rows without a key 0, the kept weights' 1 / (1 - dropout_p) on v. The other arguments mean what they mean to
     `kernels.attention.attention`. `dropout_mask` (bool, [batch, heads, seq_len, kv_len]) says which weights are kept.
-    float64 inputs are computed in float64.
+    float64 inputs are computed in float64. `fill` takes the place of the scores that `mask` drops.
     """
     dtype = q.dtype
     if dtype in (torch.float16, torch.bfloat16):
@@ -45,6 +46,8 @@ def math_attention(
         k, v = k.repeat_interleave(group, -3), v.repeat_interleave(group, -3)
     scores = torch.matmul(q, k.transpose(-2, -1) * factor)
     scores = _shaped(scores, causal, softcap, alibi)
+    if mask is not None and fill != -math.inf:
+        scores, mask = torch.where(mask, scores, fill), None
     for kept in (mask, _band(q.size(-2), k.size(-2), causal, window, q.device)):
         if kept is not None:
             # MATH turns a boolean mask into numbers of the inputs' dtype and adds it.

@@ -7,12 +7,12 @@ import torch
 from fuzz.ask.evaluator import Evaluator
 from fuzz.check.experiment import call_changes
 from fuzz.check.judge import constants
-from tests.check.client import Asker, Borrower
+from tests.check.client import Asker
 
 
 @pytest.fixture
 def worker(shared: Evaluator) -> Asker:
-    return Borrower(shared.process)
+    return Asker(shared.process)
 
 
 @pytest.fixture(autouse=True)

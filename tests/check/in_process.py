@@ -1,17 +1,25 @@
-"""Hand-written sources as generators.emit prints them, and a check of them without a worker around it."""
+"""Hand-written sources as generators.emit prints them, planted subjects, and checks without a worker around them."""
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
+from fuzz.ask.question import Question, build_check
 from fuzz.check.check import check
 from fuzz.check.run.attention.function import Attention
-from fuzz.check.run.subject_builder import Subject
+from fuzz.check.run.program import Execution, Program, execute
+from fuzz.check.run.subject_builder import Subject, find
 from fuzz.check.torch_api.settings import configure_torch
-from fuzz.protocol import Check, SubjectResult
+from fuzz.experiments import Trial
+from fuzz.protocol import Check, Result, SubjectResult
 from fuzz.protocol.failures import Failure
+from generators.program.case import Case
+from generators.program.emit import source as emit
 
 _TEXT = """
 import torch
@@ -102,7 +110,6 @@ def run_subject(
     **options: str,
 ) -> SubjectResult:
     """The result of a function or subject on `text` (default: plain attention); `options` are those of `source`."""
-    configure_torch()
     if not isinstance(subject, Subject):
         function = subject
         subject = Subject("asked", attention=Attention(lambda: function))
@@ -117,9 +124,50 @@ def run_subject(
         settings=settings or {},
         attention_stub=attention_stub or source(f"return attend(q, k, v, scale={scale}{keywords})", **options),
     )
-    result = check(request, {subject.name: subject}, "cpu", lambda _: None, lambda: 0.0)
+    return only(check_here(request, subject))
+
+
+def judge_case(case: Case, subject: Subject | str, *experiments: Trial) -> SubjectResult:
+    """The result of a case under one subject."""
+    subject = find(subject) if isinstance(subject, str) else subject
+    return only(check_here(build_check(Question(case, (subject.name,), experiments)), subject))
+
+
+def run_case(case: Case, change: Callable[[Tensor], Tensor] | None = None) -> Execution:
+    """What eager makes of a case, whose tensors `change` changes first."""
+    program = Program(emit(case))
+    module = program.module(case.training)
+    try:
+        return execute(module, module, program.calls(module, change), training=case.training)
+    finally:
+        program.close()
+
+
+def check_here(request: Check, *subjects: Subject) -> Result:
+    """What a worker answers."""
+    configure_torch()
+    return check(request, {subject.name: subject for subject in subjects}, "cpu", lambda *_: None, lambda: 0.0)
+
+
+def only(result: Result) -> SubjectResult:
+    """The one result about a case that eager takes."""
     assert result.rejected is None, result.rejected
-    return result.results[0]
+    (found,) = result.results
+    return found
+
+
+def changing(change: Callable[[Any], Any], name: str = "package.module:planted") -> Subject:
+    """A subject whose results are those of eager, changed."""
+    return Subject(name, lambda module, _: lambda *inputs: change(module(*inputs)))
+
+
+@contextmanager
+def planted(name: str, wrong: Callable[..., Any], key: str = "CPU") -> Iterator[None]:
+    """In this context the aten operation `name` is `wrong`, for a dispatch key."""
+    with warnings.catch_warnings(), torch.library._scoped_library("aten", "IMPL") as library:
+        warnings.simplefilter("ignore")
+        library.impl(name, wrong, key)
+        yield
 
 
 def is_failure(failure: Failure | None, kind: str, **fields: Any) -> bool:

@@ -1,10 +1,11 @@
 """Attention functions, one right and the others with a known fault, given to workers as
 `tests.check.planted_attention:name`."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
+
+from tests.check.faults import declares, with_gradient
+from tests.kernels.reference import math_attention
 
 
 def right(
@@ -18,19 +19,7 @@ def right(
     causal: str | None = None,
 ) -> Tensor:
     """Attention as everybody writes it, with a row that keeps no key 0."""
-    group = q.shape[1] // k.shape[1]
-    keys, values = (x.repeat_interleave(group, 1).float() for x in (k, v))
-    scores = scale * (q.float() @ keys.transpose(-2, -1))
-    if bias is not None:
-        scores = scores + bias
-    keep = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device)
-    if causal is not None:
-        keep = keep.tril(0 if causal == "top_left" else k.shape[2] - q.shape[2])
-    if mask is not None:
-        keep = keep & mask
-    scores = scores.masked_fill(~keep, float("-inf"))
-    weights = scores.softmax(-1).nan_to_num(0.0)
-    return (weights @ values).to(q.dtype)
+    return math_attention(q, k, v, scale=scale, mask=mask, bias=bias, causal=causal)
 
 
 def without_last_key(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
@@ -63,27 +52,14 @@ def scaling_in_place(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor
 
 def beside_dv(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
     """Right, and its backward pass writes after the gradient of v."""
-    out: Tensor = _BesideDv.apply(q, k, v, scale)  # type: ignore[no-untyped-call, unused-ignore]
-    return out
 
-
-class _BesideDv(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        ctx.save_for_backward(q, k, v)
-        ctx.scale = scale
-        return right(q, k, v, scale=scale)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
-        q, k, v = (x.detach().requires_grad_() for x in ctx.saved_tensors)
-        with torch.enable_grad():
-            out = right(q, k, v, scale=ctx.scale)
-        dq, dk, grad = torch.autograd.grad(out, (q, k, v), gradients)
-        dv = torch.zeros_like(v)
-        dv.copy_(grad)
+    def write_beside(gradient: Tensor) -> Tensor:
+        dv = torch.zeros_like(gradient)
+        dv.copy_(gradient)
         dv.as_strided((dv.numel() + 7,), (1,), dv.storage_offset())[dv.numel() :] = 0.0
-        return dq, dk, dv, None
+        return dv
+
+    return right(q, k, with_gradient(v, write_beside), scale=scale)
 
 
 def first_rows(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
@@ -109,36 +85,16 @@ def asserting(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
     return right(q, k, v, scale=scale)
 
 
+@declares(refuses=("AssertionError", "mine.Refused"))
 def refusing(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
     """Refuses by an assertion, as it declares."""
     return asserting(q, k, v, scale=scale)
 
 
-refusing.capabilities = {"refuses": ("AssertionError", "mine.Refused")}  # type: ignore[attr-defined]
-
-
+@declares(max_head_dim=8, dtypes=("float32",))
 def small_heads(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
     """Takes head_dim up to 8."""
     return right(q, k, v, scale=scale)
-
-
-small_heads.capabilities = {"max_head_dim": 8, "dtypes": ("float32",)}  # type: ignore[attr-defined]
-
-
-def boastful(query: Tensor, key: Tensor, value: Tensor, *, scale: float) -> Tensor:
-    """Declares what nobody asked for."""
-    return right(query, key, value, scale=scale)
-
-
-boastful.capabilities = {"max_heads": 8}  # type: ignore[attr-defined]
-
-
-def vague(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
-    """Declares dtypes in a way that means nothing."""
-    return right(q, k, v, scale=scale)
-
-
-vague.capabilities = {"dtypes": "bfloat16"}  # type: ignore[attr-defined]
 
 
 def turned(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
@@ -146,28 +102,15 @@ def turned(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
     return right(q, k, v, scale=scale).transpose(1, 2)
 
 
+SUBJECTS = tuple(
+    f"{__name__}:{name}"
+    for name, value in list(globals().items())
+    if not name.startswith("_") and getattr(value, "__module__", "") == __name__
+)
+
+
 def mean_of_hidden(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None = None) -> Tensor:
     """Gives a row that keeps no key the mean of all values."""
     out = right(q, k, v, scale=scale, mask=mask)
     hidden = torch.zeros_like(out[..., :1], dtype=torch.bool) if mask is None else ~mask.any(-1, keepdim=True)
     return torch.where(hidden, v.mean(-2, keepdim=True), out)
-
-
-SUBJECTS = tuple(
-    f"{__name__}:{function.__name__}"
-    for function in (
-        right,
-        without_last_key,
-        too_far,
-        unwritten,
-        scaling_in_place,
-        beside_dv,
-        first_rows,
-        only_float64,
-        crashing,
-        asserting,
-        refusing,
-        small_heads,
-        turned,
-    )
-)

@@ -14,11 +14,14 @@ from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fuzz.check.run.compiled_module import CompiledModule
+from tests.check.faults import declares
 
 Call = Callable[..., Any]
 
 
-def _run_in_bfloat16(module: nn.Module, _inputs: tuple[Tensor, ...]) -> Call:
+@declares(precisions={"float32": ["bfloat16"]})
+def declared(module: nn.Module, _inputs: tuple[Tensor, ...]) -> Call:
+    """Computes in bfloat16, and says so."""
     narrow = copy.deepcopy(module).to(torch.bfloat16)
 
     def cast(value: Any, dtype: torch.dtype) -> Any:
@@ -29,19 +32,6 @@ def _run_in_bfloat16(module: nn.Module, _inputs: tuple[Tensor, ...]) -> Call:
         return tree_map(lambda value: cast(value, torch.float32), narrow(*args, **keywords))
 
     return run
-
-
-def declared(module: nn.Module, inputs: tuple[Tensor, ...]) -> Call:
-    """Computes in bfloat16, and says so."""
-    return _run_in_bfloat16(module, inputs)
-
-
-def undeclared(module: nn.Module, inputs: tuple[Tensor, ...]) -> Call:
-    """Computes in bfloat16 too."""
-    return _run_in_bfloat16(module, inputs)
-
-
-declared.capabilities = {"precisions": {"float32": ["bfloat16"]}}  # type: ignore[attr-defined]
 
 
 def refuses_softmax(program: ExportedProgram) -> Call:
@@ -90,17 +80,3 @@ def turns_softmax(program: ExportedProgram) -> Call:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return program.module()
-
-
-SUBJECTS = tuple(
-    f"{__name__}:{name}"
-    for name in (
-        "declared",
-        "undeclared",
-        "needs_a_package",
-        "ends_the_process",
-        "refuses_softmax",
-        "flattens",
-        "turns_softmax",
-    )
-)

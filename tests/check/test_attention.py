@@ -1,7 +1,6 @@
 """Attention functions in the place of a case's own attention: their faults, guarded memory, packed and paged calls."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,24 +9,23 @@ from torch import Tensor
 
 from benchmarks import plain as plain_kernels
 from benchmarks.defects import planted
-from fuzz.check.check import check
 from fuzz.check.judge.attention.judge_calls import call_again
 from fuzz.check.run.attention.function import Attention, fill_matters
 from fuzz.check.run.attention.guard import Guard
 from fuzz.check.run.attention.layouts import arrange
-from fuzz.check.run.subject_builder import Subject, find
-from fuzz.check.torch_api.exceptions import SubjectError
-from fuzz.protocol import Check, SubjectResult, Verdict
+from fuzz.check.run.subject_builder import Subject
+from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.capabilities import Capabilities
-from fuzz.protocol.failures import Failure, NotTaken, OutOfBounds, Refusal, Value, Write
+from fuzz.protocol.failures import NotTaken, OutOfBounds, Refusal, Value, Write
 from tests.check import planted_attention
 from tests.check.client import Asker
+from tests.check.faults import declares
 from tests.check.in_process import is_failure, plain, run_subject, source
 from tests.kernels.reference import math_attention
 
 HOME = planted_attention.__name__
-ALLOCATED = "torch.empty_like at planted_attention.py:43"
-ASSERTION = "planted_attention.py:108: assert q.shape[1] != k.shape[1]"
+ALLOCATED = "torch.empty_like at planted_attention.py:32"
+ASSERTION = "planted_attention.py:84: assert q.shape[1] != k.shape[1]"
 ATTEND = source("return attend(q, k, v, scale=0.25)")
 
 
@@ -99,7 +97,7 @@ def test_a_backward_pass_is_watched_too(worker: Asker) -> None:
     assert ask(worker, "beside_dv").verdict in (Verdict.OK, Verdict.ROUNDING)
     result = ask(worker, "beside_dv", training=True)
     assert result.verdict == Verdict.OUT_OF_BOUNDS
-    assert result.failure == OutOfBounds((Write("torch.zeros_like at planted_attention.py:83", "after", 7),))
+    assert result.failure == OutOfBounds((Write("torch.zeros_like at planted_attention.py:57", "after", 7),))
 
 
 def test_a_wrong_gradient_is_located(worker: Asker) -> None:
@@ -154,26 +152,6 @@ def test_text_around_it_that_needs_other_strides_accuses_nobody(worker: Asker) -
     attention_stub = source("return attend(q, k, v, scale=0.25).transpose(1, 2).view(B, H, S, D)")
     result = ask(worker, "right", plain(), attention_stub)
     assert result.verdict == Verdict.SKIPPED and is_failure(result.failure, "not_taken", why=Refusal.TEXT_FAILS)
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("boastful", "unknown capability 'max_heads': there are dtypes, head_dims, "),
-        ("vague", "dtypes: expected a list, got 'bfloat16'"),
-    ],
-)
-def test_capabilities_that_mean_nothing_are_refused(name: str, reason: str) -> None:
-    with pytest.raises(SubjectError) as error:
-        find(f"{HOME}:{name}")
-    assert str(error.value).startswith(f"subject '{HOME}:{name}': {reason}")
-
-
-def test_the_order_of_the_first_parameters_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "swapped.py").write_text("def attention(q, v, k, *, scale):\n    pass\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(SubjectError, match="the order must be q, k, v"):
-        find("swapped:attention")
 
 
 @pytest.mark.parametrize(
@@ -254,18 +232,13 @@ def test_fills_that_can_be_told_from_minus_infinity() -> None:
     assert not fill_matters(-5.0, None, None, 2)
 
 
-def run_alone(attention: Attention, attention_stub: str = "") -> tuple[Verdict, Failure | None]:
-    request = Check(1, plain(), ("s",), attention_stub=attention_stub or source("return attend(q, k, v, scale=0.25)"))
-    result = check(request, {"s": Subject("s", attention=attention)}, "cpu", lambda _: None, lambda: 0.0)
-    return result.results[0].verdict, result.results[0].failure
-
-
 def test_a_function_that_cannot_be_imported_is_skipped_with_the_reason() -> None:
     def missing() -> Any:
         raise ImportError("No module named 'nowhere'")
 
     refused = NotTaken(Refusal.UNSUPPORTED, "can't be imported: No module named 'nowhere'")
-    assert run_alone(Attention(missing)) == (Verdict.SKIPPED, refused)
+    result = run_subject(Subject("asked", attention=Attention(missing)))
+    assert (result.verdict, result.failure) == (Verdict.SKIPPED, refused)
 
 
 RIGHT = (Verdict.OK, Verdict.ROUNDING)
@@ -297,13 +270,13 @@ def test_planted_mistakes_are_found_in_a_sequence(name: str, kind: str, layout: 
 
 
 def test_a_wrong_gradient_of_one_sequence_is_found() -> None:
+    @declares(layout="packed")
     def wrong(q: Tensor, k: Tensor, v: Tensor, *, cu_seqlens_k: Tensor, **options: Any) -> Tensor:
         longest = int(cu_seqlens_k.diff().argmax())
         places = torch.arange(k.shape[0])[:, None, None]
         within = (places >= cu_seqlens_k[longest]) & (places < cu_seqlens_k[longest + 1])
         return plain_kernels.packed(q, torch.where(within, k.detach(), k), v, cu_seqlens_k=cu_seqlens_k, **options)
 
-    wrong.capabilities = {"layout": "packed"}  # type: ignore[attr-defined]
     result = run_subject(wrong, training=True, dims="2, 2, 9, 8")
     assert result.verdict is Verdict.WRONG_GRADIENT and is_failure(
         result.failure, "wrong_value", value=Value.of_result("dk")
@@ -311,10 +284,10 @@ def test_a_wrong_gradient_of_one_sequence_is_found() -> None:
 
 
 def test_an_error_says_how_the_call_was_packed() -> None:
+    @declares(layout="packed")
     def crashing(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         raise ValueError("no such tile")
 
-    crashing.capabilities = {"layout": "packed"}  # type: ignore[attr-defined]
     failure = run_subject(crashing, dims=DIMS).failure
     assert failure is not None and failure.sequences is not None
     assert failure.sequences.layout == "packed" and failure.sequences.number is None
@@ -345,11 +318,3 @@ def test_repeated_calls_are_of_whole_rows(function: Callable[..., Tensor]) -> No
     given = draw_call(2, 5, 40)
     out = call_again(Attention(lambda: function), **given, scale=0.5, causal="bottom_right")
     torch.testing.assert_close(out, math_attention(**given, scale=0.5, causal="bottom_right"))
-
-
-def test_a_function_has_the_keywords_of_its_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "def attention(q, k, v, *, scale):\n    pass\nattention.capabilities = {'layout': 'packed'}\n"
-    (tmp_path / "without_lengths.py").write_text(text)
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(SubjectError, match="cu_seqlens_q"):
-        find("without_lengths:attention")

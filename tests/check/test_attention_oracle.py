@@ -13,6 +13,7 @@ from fuzz.check.run.attention.call import Call
 from fuzz.check.run.attention.function import load_sdpa as function
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import DropoutMask, Value
+from tests.check.faults import declares
 from tests.check.in_process import is_failure, run_subject
 from tests.check.test_called_functions import RIGHT, right
 
@@ -204,17 +205,6 @@ def test_a_wrong_mask_is_found(name: str) -> None:
     assert any(all(one[field] == value for field, value in fields.items()) for one in found), check(function)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [attending(scale_of=lambda p: 1.0), attending(scale_of=lambda p: (1 - p) ** -2), attending(by_weight)],
-    ids=["not scaled", "scaled twice", "a mask that depends on scores"],
-)
-def test_what_the_mask_does_not_tell_the_values_do(function: Callable[..., Tensor]) -> None:
-    result = run_subject(function, dropout=True)
-    assert result.verdict is Verdict.WRONG_RESULT
-    assert is_failure(result.failure, "wrong_value", value=Value.of_result("out"), without_dropout=False)
-
-
 def test_another_mask_in_backward_is_a_wrong_gradient() -> None:
     class Product(torch.autograd.Function):
         @staticmethod
@@ -260,12 +250,12 @@ NARROW = "2, 4, 80, 16"
 def of_one_width(change: Callable[[Tensor], Tensor] = lambda out: out) -> Callable[..., Tensor]:
     """A function that takes values as wide as keys alone, so that its mask takes too many calls."""
 
+    @declares(value_dim=False)
     def attention(
         q: Tensor, k: Tensor, v: Tensor, *, dropout: tuple[float, int] | None = None, **options: Any
     ) -> Tensor:
         return change(right(q, k, v, dropout=dropout, **options)) if dropout else right(q, k, v, **options)
 
-    attention.capabilities = {"value_dim": False}  # type: ignore[attr-defined]
     return attention
 
 
@@ -276,43 +266,46 @@ def test_right_ones_accuse_nobody(training: bool, dtype: str) -> None:
     assert result.verdict is Verdict.RANDOM_STREAM, result.failure
 
 
-def test_what_is_not_finite_is_wrong_under_every_mask() -> None:
-    result = run_subject(of_one_width(lambda out: out * torch.nan), dropout=True, dims=NARROW)
-    assert result.verdict is Verdict.NONFINITE
-    assert is_failure(result.failure, "not_finite", value=Value.of_result("out"), count=10240)
+@declares(value_dim=False)
+def without_last_key(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    return right(q, k[:, :, :-1], v[:, :, :-1], **options)
 
 
-def test_what_is_wrong_without_dropout_is_told_of_it() -> None:
-    attention = of_one_width()
-
-    def without_last_key(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        return attention(q, k[:, :, :-1], v[:, :, :-1], **options)
-
-    without_last_key.capabilities = {"value_dim": False}  # type: ignore[attr-defined]
-    result = run_subject(without_last_key, dropout=True, dims=NARROW)
-    assert result.verdict is Verdict.WRONG_RESULT
-    assert is_failure(result.failure, "wrong_value", value=Value.of_result("out"), without_dropout=True)
+@declares(value_dim=False)
+def with_wrong_gradient(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    return right(q, k + 0.5 * (k - k.detach()), v, **options)
 
 
-def test_so_is_a_wrong_gradient() -> None:
-    def with_wrong_gradient(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        return of_one_width()(q, k + 0.5 * (k - k.detach()), v, **options)
+def one_mask_for_heads(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float, dropout: tuple[float, int] | None = None
+) -> Tensor:
+    return torch.cat([right(q[:, [h]], k[:, [h]], v[:, [h]], scale=scale, dropout=dropout) for h in range(4)], 1)
 
-    with_wrong_gradient.capabilities = {"value_dim": False}  # type: ignore[attr-defined]
-    result = run_subject(with_wrong_gradient, dropout=True, training=True, dims=NARROW)
-    assert result.verdict is Verdict.WRONG_GRADIENT
-    assert is_failure(result.failure, "wrong_value", value=Value.of_result("dk"), without_dropout=True)
+
+FAULTS: dict[str, tuple[Function, str, dict[str, Any]]] = {
+    "not finite under any mask": (of_one_width(lambda out: out * torch.nan), "not_finite", {"count": 10240}),
+    "wrong without dropout": (without_last_key, "wrong_value", {"without_dropout": True}),
+    "a gradient that is wrong without dropout": (with_wrong_gradient, "wrong_value", {"without_dropout": True}),
+    "one mask for all heads": (one_mask_for_heads, "dropout_mask", {"problem": "repeated", "axis": "head", "lag": 1}),
+    "not scaled": (attending(scale_of=lambda p: 1.0), "wrong_value", {"without_dropout": False}),
+    "scaled twice": (attending(scale_of=lambda p: (1 - p) ** -2), "wrong_value", {"without_dropout": False}),
+    "a mask that depends on scores": (attending(by_weight), "wrong_value", {"without_dropout": False}),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_under_dropout_ends_as_its_verdict(name: str) -> None:
+    function, kind, fields = FAULTS[name]
+    training = function is with_wrong_gradient
+    result = run_subject(function, dropout=True, training=training, dims=NARROW)
+    wrong = Verdict.WRONG_GRADIENT if training else Verdict.WRONG_RESULT
+    assert result.verdict is (Verdict.NONFINITE if kind == "not_finite" else wrong)
+    where = {"seen": 1.0} if kind == "dropout_mask" else {"value": Value.of_result("dk" if training else "out")}
+    assert is_failure(result.failure, kind, **fields, **where), result.failure
 
 
 def test_a_mask_is_read_with_wider_values_where_they_are_taken() -> None:
-    def repeating(q: Tensor, k: Tensor, v: Tensor, *, scale: float, dropout: tuple[float, int] | None = None) -> Tensor:
-        outs = [right(q[:, [h]], k[:, [h]], v[:, [h]], scale=scale, dropout=dropout) for h in range(q.shape[1])]
-        return torch.cat(outs, 1)
-
     assert run_subject(right, dropout=True, training=True, dims=NARROW).verdict in RIGHT
-    result = run_subject(repeating, dropout=True, dims=NARROW)
-    assert result.verdict is Verdict.WRONG_RESULT
-    assert is_failure(result.failure, "dropout_mask", problem="repeated", axis="head", lag=1, seen=1.0)
 
 
 def test_a_function_whose_mask_depends_on_the_width_of_values_is_not_accused() -> None:

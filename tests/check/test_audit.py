@@ -1,8 +1,7 @@
 """Eager as the side that is wrong: operations that are by themselves, and all that only looks like it."""
 
 import math
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +16,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from corpus.entry import load, loads
 from fuzz.ask.evaluator import Evaluator
 from fuzz.ask.question import Question, build_check
-from fuzz.check.check import check as run_check
 from fuzz.check.judge.eager_audit import Audit, audit_eager
 from fuzz.check.judge.modes import reference
 from fuzz.check.run.program import Program, execute
-from fuzz.check.run.subject_builder import find
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import FaultyOperation, Value
 from generators.program.case import Case, Input, Region
@@ -32,7 +29,7 @@ from generators.program.sizes import Size
 from generators.program.type_check import check
 from generators.sampling.sample import sample
 from tests.check.client import Asker
-from tests.check.in_process import is_nan_with_a_negative_scale, plain, source
+from tests.check.in_process import is_nan_with_a_negative_scale, judge_case, plain, planted, source
 
 DTYPES = ["float32", "bfloat16", "float16"]
 FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
@@ -40,15 +37,6 @@ NEGATIVE = source("return F.scaled_dot_product_attention(q, k, v, is_causal=True
 
 
 negative_scale = pytest.mark.skipif(not is_nan_with_a_negative_scale(), reason="this torch has no such bug")
-
-
-@contextmanager
-def planted(name: str, wrong: Callable[..., Tensor]) -> Iterator[None]:
-    """In this context the CPU's aten operation `name` is `wrong`."""
-    with warnings.catch_warnings(), torch.library._scoped_library("aten", "IMPL") as library:
-        warnings.simplefilter("ignore")
-        library.impl(name, wrong, "CPU")
-        yield
 
 
 def lost_row(a: Tensor, b: Tensor) -> Tensor:
@@ -320,9 +308,8 @@ def test_an_operation_that_is_wrong_in_a_region_alone_is_named_in_its_place() ->
         out[23:] *= a.dtype == torch.float64  # vmap multiplies all rows at once, a loop 8 rows at a time
         return out
 
-    request = build_check(Question(loads(PRODUCT_OF_ROWS).case, ("eager",)))
     with planted("mm", lost_last_row):
-        [result] = run_check(request, {"eager": find("eager")}, "cpu", lambda *_: None, lambda: 0.0).results
+        result = judge_case(loads(PRODUCT_OF_ROWS).case, "eager")
     assert isinstance(result.failure, FaultyOperation) and result.failure.operation == "aten.mm"
 
 

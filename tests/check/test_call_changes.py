@@ -10,20 +10,18 @@ from benchmarks.defects import planted
 from benchmarks.plain import dense
 from corpus.casefile import dumps, loads
 from corpus.shrink import shrink
-from fuzz.ask.question import Question, build_check
 from fuzz.bug_identity import Symptom, is_same_failure
-from fuzz.check.check import check
 from fuzz.check.run.attention.function import Attention
 from fuzz.check.run.subject_builder import Subject
-from fuzz.check.torch_api.settings import configure_torch
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import Failure, Value, WrongValue
+from fuzz.protocol.failures import Value, WrongValue
 from fuzz.protocol.rewrites import CALL, WrongRewrite
 from generators.program.case import Case, Values
 from generators.program.edits import map_inputs
 from generators.program.emit import source as emit
 from generators.program.simplicity import sort_key
-from tests.check.in_process import is_failure, run_subject, source
+from tests.check.faults import with_gradient
+from tests.check.in_process import is_failure, judge_case, run_subject, source
 from tests.check.planted_attention import right
 
 
@@ -104,9 +102,7 @@ def without_gradient_of_bias(
 ) -> Tensor:
     """Causal calls give the bias no gradient."""
     if bias is not None and causal is not None:
-        bias = bias.clone()
-        if bias.requires_grad:
-            bias.register_hook(lambda gradient: gradient * 0.0)  # type: ignore[no-untyped-call]
+        bias = with_gradient(bias, lambda gradient: gradient * 0.0)
     return right(q, k, v, scale=scale, bias=bias, causal=causal)
 
 
@@ -168,11 +164,6 @@ def test_a_bug_of_the_output_explains_none_of_gradients_alone() -> None:
     assert forward.is_like(fail("out"))
     assert not any((forward.is_like(keys), keys.is_like(forward), keys.is_like(values)))
     assert keys.is_like(fail("dv", "dk"))
-
-
-def fail_by(failure: Failure, *features: str) -> Symptom:
-    result = SubjectResult("module:function", Verdict.WRONG_RESULT, failure=failure)
-    return Symptom.of(result, frozenset(features), attention_only=True)
 
 
 def raising(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: str | None = None) -> Tensor:
@@ -247,11 +238,7 @@ FAILURES: dict[str, tuple[Verdict, str, dict[str, Any]]] = {
 
 
 def judge(case: Case, function: Any) -> SubjectResult:
-    configure_torch()
-    subject = Subject("asked", attention=Attention(lambda: function))
-    result = check(build_check(Question(case, ("asked",))), {"asked": subject}, "cpu", lambda _: None, lambda: 0.0)
-    assert result.rejected is None, result.rejected
-    return result.results[0]
+    return judge_case(case, Subject("asked", attention=Attention(lambda: function)))
 
 
 @pytest.mark.parametrize("name", STATES)

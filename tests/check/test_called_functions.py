@@ -14,6 +14,7 @@ from fuzz.check.run.subject_builder import Subject, find
 from fuzz.protocol import CoverageItem, CoverageKind, Verdict
 from fuzz.protocol.failures import NotTaken, OutOfBounds, Raised, Refusal, Value
 from tests.check import planted_attention
+from tests.check.faults import declares, with_gradient
 from tests.check.in_process import is_failure, run_subject, source
 from tests.kernels.reference import math_attention
 
@@ -27,18 +28,6 @@ def right(q: Tensor, k: Tensor, v: Tensor, *, dropout: tuple[float, int] | None 
     return math_attention(q, k, v, dropout_p=p, dropout_mask=drawn >= p if dropout else None, **options)
 
 
-class NoGradient(torch.autograd.Function):
-    """The argument; its gradient is None."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> None:
-        return None
-
-
 def without_gradient_of(name: str, cut: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
     def attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         given = {"q": q, "k": k, "v": v, **options}
@@ -47,7 +36,7 @@ def without_gradient_of(name: str, cut: Callable[[Tensor], Tensor]) -> Callable[
     return attention
 
 
-@pytest.mark.parametrize("cut", [Tensor.detach, NoGradient.apply])
+@pytest.mark.parametrize("cut", [Tensor.detach, lambda x: with_gradient(x, lambda _: None)])
 @pytest.mark.parametrize("name", ["q", "k", "v", "bias", "sinks"])
 def test_a_gradient_that_does_not_come_is_a_wrong_one(name: str, cut: Callable[[Tensor], Tensor]) -> None:
     extra = {"bias": "torch.randn(1, H, S, S, generator=rng(4))", "sinks": "torch.randn(H, generator=rng(4))"}.get(
@@ -153,18 +142,8 @@ def test_torch_s_own_mistake_is_not_its_caller_s(factor: float, scale: float, is
 def test_a_wrong_gradient_of_the_sinks_is_seen() -> None:
     dtype = "bfloat16"
 
-    class Halved(torch.autograd.Function):
-        @staticmethod
-        def forward(_ctx: Any, sinks: Tensor) -> Tensor:
-            return sinks.clone()
-
-        @staticmethod
-        def backward(_ctx: Any, *gradients: Any) -> Any:
-            return gradients[0] / 2
-
     def halving(q: Tensor, k: Tensor, v: Tensor, *, sinks: Tensor, **options: Any) -> Tensor:
-        halved: Tensor = Halved.apply(sinks)  # type: ignore[no-untyped-call, unused-ignore]
-        return right(q, k, v, sinks=halved, **options)
+        return right(q, k, v, sinks=with_gradient(sinks, lambda gradient: gradient / 2), **options)
 
     extra = "torch.randn(H, generator=rng(4))"
     text = source(
@@ -207,24 +186,17 @@ def test_a_call_that_fails_when_the_mask_is_read_accuses_nobody() -> None:
 @pytest.mark.parametrize("error", [AssertionError, LookupError])
 @pytest.mark.parametrize("training", [False, True])
 def test_what_a_function_declares_to_refuse_by_is_no_finding(error: type[Exception], *, training: bool) -> None:
-    class Picky(torch.autograd.Function):
-        @staticmethod
-        def forward(_ctx: Any, value: Tensor) -> Tensor:
-            return value.clone()
-
-        @staticmethod
-        def backward(_ctx: Any, *gradients: Any) -> Any:
-            raise error
+    def refuse(_gradient: Tensor) -> None:
+        raise error
 
     calls = itertools.count()
 
+    @declares(refuses=("AssertionError",))
     def picky(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         if next(calls) > 0 and not training:
             raise error
-        out: Tensor = Picky.apply(right(q, k, v, **options))  # type: ignore[no-untyped-call, unused-ignore]
-        return out
+        return with_gradient(right(q, k, v, **options), refuse)
 
-    picky.capabilities = {"refuses": ("AssertionError",)}  # type: ignore[attr-defined]
     result = run_subject(picky, training=training)
     if error is AssertionError:
         assert result.verdict is Verdict.SKIPPED, result.failure
@@ -235,21 +207,13 @@ def test_what_a_function_declares_to_refuse_by_is_no_finding(error: type[Excepti
 
 
 def test_writing_out_of_bounds_is_told_of_a_function_that_skips_the_case_after_it() -> None:
-    class Late(torch.autograd.Function):
-        @staticmethod
-        def forward(_ctx: Any, value: Tensor) -> Tensor:
-            out = torch.empty(value.shape)
-            out.copy_(value)
-            out.as_strided((1,), (1,), out.storage_offset() + out.numel()).fill_(3.0)
-            return out
-
-        @staticmethod
-        def backward(_ctx: Any, *gradients: Any) -> Any:
-            raise NotImplementedError("no backward pass yet")
+    def refuse(_gradient: Tensor) -> None:
+        raise NotImplementedError("no backward pass yet")
 
     def late(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
-        out: Tensor = Late.apply(right(q, k, v, scale=scale))  # type: ignore[no-untyped-call, unused-ignore]
-        return out
+        out = torch.empty(q.shape)
+        out.as_strided((1,), (1,), out.storage_offset() + out.numel()).fill_(3.0)
+        return with_gradient(right(q, k, v, scale=scale), refuse)
 
     result = run_subject(late, training=True)
     assert result.verdict is Verdict.OUT_OF_BOUNDS

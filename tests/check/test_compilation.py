@@ -14,11 +14,9 @@ import torch._dynamo.config as dynamo
 from torch import nn
 
 from benchmarks.planted_torch.torch_defects import FUNCTIONS
-from fuzz.ask.question import Question, build_check
 from fuzz.ask.transport import CompilersOff, PipeTransport
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.ask.worker_process import WorkerProcess
-from fuzz.check.check import check
 from fuzz.check.control import find_fault
 from fuzz.check.run.subject_builder import Subject, available, find
 from fuzz.check.torch_api import compilation, warm_caches
@@ -33,7 +31,7 @@ from generators.sampling.choices import Choices
 from generators.sampling.neighbours import list_near
 from generators.sampling.sample import sample
 from tests.campaign.test_history import HALVED, QUARTERED
-from tests.check.in_process import EAGER, WRONG, is_failure, run_subject, source
+from tests.check.in_process import EAGER, WRONG, is_failure, judge_case, run_subject, source
 
 RIGHT = (Verdict.OK, Verdict.ROUNDING)
 TEXT = source(EAGER.format(scale=0.25))
@@ -202,9 +200,8 @@ def own_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     configure_torch()
 
 
-def judge(case: Case, *experiments: Trial, name: str = "inductor_warm") -> SubjectResult:
-    request = build_check(Question(case, (name,), experiments))
-    return check(request, {name: find(name)}, "cpu", lambda _: None, lambda: 0.0).results[0]
+def judge(case: Case, *experiments: Trial) -> SubjectResult:
+    return judge_case(case, "inductor_warm", *experiments)
 
 
 @pytest.mark.compiles
@@ -213,7 +210,7 @@ def test_a_case_runs_what_the_caches_have(mode: str) -> None:
     result = judge(replace(HALVED, mode=mode))
     assert result.verdict in (Verdict.OK, Verdict.ROUNDING)
     assert {*result.coverage} >= HITS
-    assert HITS.isdisjoint(judge(HALVED, name="inductor").coverage)
+    assert HITS.isdisjoint(judge_case(HALVED, "inductor").coverage)
     assert not torch._inductor.config.fx_graph_cache
 
 

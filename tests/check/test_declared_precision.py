@@ -12,6 +12,7 @@ from fuzz.check.judge.declared_precision import Narrowed, list_narrower
 from fuzz.check.run.subject_builder import Subject, _as_compiler
 from fuzz.compilers.table import COMPILERS
 from fuzz.protocol import Verdict
+from tests.check.faults import declares
 from tests.check.in_process import is_failure, run_subject, source
 
 ATTENTION = source("return (q @ k.transpose(-2, -1) / 4.0).softmax(dim=-1) @ v")
@@ -21,6 +22,7 @@ PRODUCT = source("i = (q * 1e5).long()", "return i * i + i")
 def compile_at(made: torch.dtype, of: torch.dtype, change: Callable[[Tensor], Tensor], **declared: Any) -> Subject:
     """A compiler whose tensors of a dtype are of another dtype from the inputs to the outputs."""
 
+    @declares(**declared)
     def function(module: nn.Module) -> Callable[..., Any]:
         def run(*inputs: Tensor) -> Any:
             def cast(value: Any) -> Any:
@@ -33,7 +35,6 @@ def compile_at(made: torch.dtype, of: torch.dtype, change: Callable[[Tensor], Te
 
         return run
 
-    function.capabilities = declared  # type: ignore[attr-defined]
     return _as_compiler("mine:compile", function, ["module"])
 
 

@@ -13,34 +13,33 @@ from torch.nn import functional
 
 from benchmarks.planted_torch.torch_defects import FUNCTIONS
 from corpus import casefile
-from fuzz.ask.question import Question, build_check
-from fuzz.check.check import check
 from fuzz.check.judge import constants
 from fuzz.check.judge.dropout import Comparison
 from fuzz.check.judge.repeated_masks import find_repeated_mask
 from fuzz.check.run.program import Execution, Program, execute
-from fuzz.check.run.subject_builder import Subject, find
-from fuzz.check.torch_api.settings import configure_torch
+from fuzz.check.run.subject_builder import Subject
 from fuzz.check.torch_api.torch_internals import wrap
 from fuzz.protocol import Check, Dropout, SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutStatistic, RepeatedMask, Value, WrongValue
 from fuzz.protocol.render import describe
 from generators.program.case import Case
 from generators.program.emit import list_shown_dropouts
-from tests.check.in_process import source
+from tests.check.faults import with_gradient
+from tests.check.in_process import check_here, judge_case, only, source
 
 P = 0.1
 BODY = f"return F.dropout((q @ k.transpose(-2, -1) / 4.0).softmax(dim=-1), {P}, self.training) @ v"
 
 
-def run_subject(computed: Callable[..., Any], body: str = BODY, *, training: bool = True, **more: Any) -> SubjectResult:
+def run_dropping(
+    computed: Callable[..., Any], body: str = BODY, *, training: bool = True, **more: Any
+) -> SubjectResult:
+    return run_text(computed, source(body, **more), training=training)
+
+
+def run_text(computed: Callable[..., Any], text: str, *, training: bool = True) -> SubjectResult:
     subject = Subject("package.module:planted", lambda module, dynamic: computed)
-    return of(subject, source(body, **more), training=training)
-
-
-def of(subject: Subject, text: str, *, training: bool = True) -> SubjectResult:
-    request = Check(1, text, (subject.name,), training=training, random=True)
-    return check(request, {subject.name: subject}, "cpu", lambda stage: None, lambda: 0.0).results[0]
+    return only(check_here(Check(1, text, (subject.name,), training=training, random=True), subject))
 
 
 def statistic(result: SubjectResult) -> DropoutStatistic:
@@ -68,7 +67,7 @@ def dropping(p: float = P, scale: float | None = None) -> Callable[..., Tensor]:
 @pytest.mark.parametrize(("dtype", "training"), [("float32", True), ("bfloat16", False), ("float16", True)])
 def test_another_stream_of_the_same_dropout_is_right(dtype: str, training: bool) -> None:
     body = BODY.replace("self.training", "True")
-    result = run_subject(dropping(), body, dtype=dtype, training=training)
+    result = run_dropping(dropping(), body, dtype=dtype, training=training)
     assert result.verdict == Verdict.RANDOM_STREAM
 
 
@@ -78,12 +77,12 @@ def test_a_fused_kernel_that_takes_dropout_is_right() -> None:
         torch.rand(1)
         return functional.scaled_dot_product_attention(q, k, v, dropout_p=P, scale=0.25)
 
-    assert run_subject(run).verdict == Verdict.RANDOM_STREAM
+    assert run_dropping(run).verdict == Verdict.RANDOM_STREAM
 
 
 def run_inference(computed: Callable[..., Any], **more: Any) -> SubjectResult:
     """Dropout that stays on in inference takes half the time of training."""
-    return run_subject(computed, BODY.replace("self.training", "True"), training=False, **more)
+    return run_dropping(computed, BODY.replace("self.training", "True"), training=False, **more)
 
 
 WRONG = {
@@ -107,7 +106,7 @@ def test_another_distribution_is_wrong_in_any_precision_and_it_is_said_by_how_mu
 
 @pytest.mark.samples
 def test_a_rate_ten_percent_off_is_wrong() -> None:
-    result = run_subject(dropping(1.1 * P))
+    result = run_dropping(dropping(1.1 * P))
     assert result.verdict == Verdict.WRONG_RESULT and statistic(result).statistic == "variance"
 
 
@@ -132,7 +131,7 @@ def two(attend: Callable[..., Tensor]) -> SubjectResult:
     def run(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         return q * (torch.rand(q.shape) >= P) / (1 - P), attend(q, k, v)
 
-    return of(Subject("planted", lambda module, dynamic: run), source(*TWO_BODY), training=False)
+    return run_text(run, source(*TWO_BODY), training=False)
 
 
 @pytest.mark.samples
@@ -166,7 +165,7 @@ class TwoMasks(torch.autograd.Function):
 @pytest.mark.samples
 def test_another_mask_in_backward_is_a_wrong_gradient() -> None:
     dropped: Callable[[Tensor], Tensor] = TwoMasks.apply
-    result = run_subject(lambda q, k, v: dropped(weights(q, k)) @ v, dtype="bfloat16")
+    result = run_dropping(lambda q, k, v: dropped(weights(q, k)) @ v, dtype="bfloat16")
     assert result.verdict == Verdict.WRONG_GRADIENT
     assert statistic(result).statistic == "slope"
 
@@ -191,10 +190,8 @@ def normalised(*, first_row_lost: bool) -> Callable[..., Tensor]:
 @pytest.mark.parametrize("seed", range(2))
 def test_what_some_random_numbers_make_infinite_is_judged_by_how_often_they_do(seed: int) -> None:
     text = source(TWO_BODY[0], EMPTY, dims="1, 1, 3, 4").replace(".manual_seed(seed)", f".manual_seed(seed + {seed})")
-    some = Subject("planted", lambda module, dynamic: normalised(first_row_lost=False))
-    always = Subject("planted", lambda module, dynamic: normalised(first_row_lost=True))
-    assert not of(some, text, training=False).verdict.is_finding
-    result = of(always, text, training=False)
+    assert not run_text(normalised(first_row_lost=False), text, training=False).verdict.is_finding
+    result = run_text(normalised(first_row_lost=True), text, training=False)
     assert result.verdict == Verdict.NONFINITE
     found = statistic(result)
     assert (found.value, found.statistic, found.effect, found.seeds) == (Value("output", 0), "nonfinite", 1.0, 256)
@@ -206,7 +203,7 @@ def test_gradients_with_another_keep_rate_are_wrong() -> None:
         right = dropping()(q, k, v)
         return right.detach() + (1 - P) * (right - right.detach())
 
-    result = run_subject(run)
+    result = run_dropping(run)
     assert result.verdict == Verdict.WRONG_GRADIENT
 
 
@@ -215,14 +212,12 @@ def test_a_gradient_that_is_rounding_alone_has_no_distribution() -> None:
     """Softmax does not depend on what is added to a whole row."""
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        added = k[..., :1] * 1
-        if added.requires_grad:
-            added.register_hook(lambda gradient: 2 * gradient)  # type: ignore[no-untyped-call]  # torch has no types there
+        added = with_gradient(k[..., :1], lambda gradient: 2 * gradient)
         found = (q + added).softmax(dim=-1)
         return found * (torch.rand(found.shape) >= P) / (1 - P)
 
     body = "return F.dropout((q + k[..., :1]).softmax(dim=-1), 0.1, self.training)"
-    assert not run_subject(run, body).verdict.is_finding
+    assert not run_dropping(run, body).verdict.is_finding
 
 
 @pytest.mark.samples
@@ -230,14 +225,12 @@ def test_a_gradient_that_is_rounding_alone_hides_no_wrong_one() -> None:
     body = "return F.dropout((q + k[..., :1]).softmax(dim=-1), 0.1, self.training) * v"
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        added, factor = k[..., :1] * 1, v * 1
-        if added.requires_grad:
-            added.register_hook(lambda gradient: 2 * gradient)  # type: ignore[no-untyped-call]  # torch has no types there
-            factor.register_hook(lambda gradient: 1.05 * gradient)  # type: ignore[no-untyped-call]  # likewise
+        added = with_gradient(k[..., :1], lambda gradient: 2 * gradient)
+        factor = with_gradient(v, lambda gradient: 1.05 * gradient)
         found = (q + added).softmax(dim=-1)
         return found * (torch.rand(found.shape) >= P) / (1 - P) * factor
 
-    result = run_subject(run, body)
+    result = run_dropping(run, body)
     assert result.verdict is Verdict.WRONG_GRADIENT
     assert statistic(result).value == Value("input", 2, is_gradient=True)
 
@@ -302,19 +295,13 @@ def draw_once_in_two_calls() -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]
     return run
 
 
-def judge(subject: Subject, case: Case) -> SubjectResult:
-    return check(
-        build_check(Question(case, (subject.name,))), {subject.name: subject}, "cpu", lambda _: None, lambda: 0.0
-    ).results[0]
-
-
 def judge_masks(drop: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], case: Case = CALLED) -> SubjectResult:
     def run(x: Tensor, y: Tensor) -> tuple[Any, ...]:
         torch.rand(1)
         a, b = drop(x, y)
         return x, a, y, b
 
-    return judge(Subject("package.module:planted", lambda module, dynamic: run), case)
+    return judge_case(case, Subject("package.module:planted", lambda module, dynamic: run))
 
 
 REPEATED: dict[str, tuple[Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], dict[str, Any]]] = {
@@ -368,10 +355,8 @@ def test_few_independent_masks_are_called_repeated(monkeypatch: pytest.MonkeyPat
 @pytest.mark.compiles
 @pytest.mark.parametrize(("plant", "fields"), [("seeds_shared", {"other": B}), ("mask_rows_repeated", {"lag": 8})])
 def test_repeats_planted_in_torch_are_found(plant: str, fields: dict[str, Any]) -> None:
-    configure_torch()
-    subject, own_random = find("inductor_random"), torch._inductor.config.patch(fallback_random=False)
-    assert judge(subject, CASE).verdict is Verdict.RANDOM_STREAM
-    with wrap(*FUNCTIONS[plant]), own_random:
-        result = judge(subject, CASE)
+    assert judge_case(CASE, "inductor_random").verdict is Verdict.RANDOM_STREAM
+    with wrap(*FUNCTIONS[plant]), torch._inductor.config.patch(fallback_random=False):
+        result = judge_case(CASE, "inductor_random")
         assert isinstance(result.failure, RepeatedMask)
         assert {field: getattr(result.failure, field) for field in fields} == fields

@@ -26,7 +26,7 @@ from fuzz.protocol import Observation, Parted, Running, StepsTaken, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
 from fuzz.protocol.places import LocatedBy
 from tests.check.client import Asker
-from tests.check.in_process import plain, run_subject, source
+from tests.check.in_process import changing, plain, run_subject, source
 
 PLANTED = "tests.check.planted"
 _MATCHER = "torch._inductor.pattern_matcher"
@@ -81,15 +81,9 @@ def test_a_name_that_this_torch_lacks_skips_the_control(
 
 
 def test_the_first_wrong_output_of_several_is_told() -> None:
-    def compile_wrongly(module: Any, _dynamic: bool | None) -> Any:
-        def run(*inputs: Any) -> Any:
-            first, *others = module(*inputs)
-            return first, *(2 * other for other in others)
-
-        return run
-
+    wrong = changing(lambda values: (values[0], 2 * values[1], 2 * values[2]), "asked")
     text = source("scores = q @ k.transpose(-2, -1)", "return scores, scores.softmax(-1), scores.softmax(-1) @ v")
-    assert run_subject(Subject("asked", compile_wrongly), text=text).observations == (Parted(output=1),)
+    assert run_subject(wrong, text=text).observations == (Parted(output=1),)
     assert run_subject(Subject("asked"), text=text).observations == ()
 
 

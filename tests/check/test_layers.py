@@ -18,17 +18,17 @@ from tests.check.in_process import run_subject, source
 HARMLESS = (Verdict.OK, Verdict.ROUNDING)
 AUTOCAST = """with torch.autocast("cpu", dtype=torch.bfloat16):
             return (q @ k.transpose(-2, -1) / 4.0).softmax(dim=-1) @ v"""
-LAYER = """import torch
+_LAYER = """import torch
 from torch import nn
 {setting}
 
 class Module(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.layer = {layer}
 
     def forward(self, x):
-        return self.layer(x)
+        return {call}
 
 
 def inputs():
@@ -50,6 +50,17 @@ class Module(nn.Module):
 def inputs():
     return [torch.randn((1, 2, 9, 4), generator=torch.Generator().manual_seed(0))]
 """
+
+
+def encoder(setting: str = "") -> str:
+    return _LAYER.format(
+        setting=setting, layer="nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)", call="self.layer(x)"
+    )
+
+
+ATTENTION_LAYER = _LAYER.format(
+    setting="", layer="nn.MultiheadAttention(8, 2, batch_first=True)", call="self.layer(x, x, x)[0]"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -96,13 +107,13 @@ def test_right_programs_under_autocast_are_not_accused(worker: Asker, training: 
 
 def test_the_fast_path_is_off_for_a_text_that_says_so_and_no_other() -> None:
     fused = "aten::_transformer_encoder_layer_fwd"
-    assert fused in operations(LAYER.format(setting=""))
-    assert fused not in operations(LAYER.format(setting="torch.backends.mha.set_fastpath_enabled(False)"))
-    assert fused in operations(LAYER.format(setting=""))
+    assert fused in operations(encoder())
+    assert fused not in operations(encoder("torch.backends.mha.set_fastpath_enabled(False)"))
+    assert fused in operations(encoder())
 
 
 def test_reference_and_noise_take_a_fused_layer_apart(worker: Asker) -> None:
-    text = LAYER.format(setting="")
+    text = encoder()
     assert torch.allclose(exactly(text).float(), run(text), atol=1e-5)
     assert worker.one(text, "passes").verdict in HARMLESS
 
@@ -135,23 +146,6 @@ class Module(nn.Module):
 def inputs():
     q, k, v = (torch.randn(1, 2, 5, 16, generator=torch.Generator().manual_seed(seed)) for seed in range(3))
     return [q, k, v, torch.linspace(-1, 1, 9)]
-"""
-ATTENTION_LAYER = """
-import torch
-from torch import nn
-
-
-class Module(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
-
-    def forward(self, x):
-        return self.attention(x, x, x)[0]
-
-
-def inputs():
-    return [torch.randn((2, 3, 4), generator=torch.Generator().manual_seed(0))]
 """
 
 

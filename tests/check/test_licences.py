@@ -7,26 +7,26 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from torch import Tensor, nn
+import torch
+from torch import nn
 
-from fuzz.ask.question import Question, build_check
-from fuzz.check.check import check
 from fuzz.check.judge import licences
 from fuzz.check.judge.case_run import CaseRun
 from fuzz.check.judge.doubt import Doubt
 from fuzz.check.judge.licences import LICENCES, Licence, excuse
 from fuzz.check.judge.open_orders import OPEN
 from fuzz.check.judge.verdict import RECHECKED_VERDICTS, RightRuns
-from fuzz.check.run.subject_builder import Subject, find
+from fuzz.check.run.subject_builder import Subject
 from fuzz.check.torch_api import settings
 from fuzz.check.torch_api.exceptions import SubjectError
-from fuzz.protocol import Check, SubjectResult, Verdict
+from fuzz.protocol import Check, Verdict
 from fuzz.protocol.failures import Value
 from generators.program.attention_options import Contract
 from generators.program.case import Case, Input, Op, Values
 from generators.program.sizes import Size
 from tests.check.client import Asker
-from tests.check.in_process import is_failure, plain, run_subject, source
+from tests.check.faults import with_gradient
+from tests.check.in_process import changing, is_failure, judge_case, plain, run_subject, source
 from tests.command import ROOT
 
 
@@ -67,13 +67,6 @@ def test_each_harmless_difference_has_a_row() -> None:
     assert all(verdict.is_finding or verdict is Verdict.RANDOM_STREAM for row in LICENCES for verdict in row.turns)
 
 
-def scaled(name: str, factor: float) -> Subject:
-    def compile_module(module: nn.Module, _dynamic: bool | None) -> Any:
-        return lambda *inputs: module(*inputs) * factor
-
-    return Subject(name, compile_module)
-
-
 def run_scaled(doubt: Doubt) -> Iterator[RightRuns]:
     eager = doubt.case.eager
     outputs = {name: value * 1.01 for name, value in eager.outputs.items()}
@@ -103,22 +96,16 @@ def test_another_compiler_is_excused_by_a_row(
         run_scaled,
     )
     monkeypatch.setattr(licences, "LICENCES", (*LICENCES, row))
-    assert run_subject(scaled(name, factor), text=source("return q + k")).verdict is verdict
+    assert run_subject(changing(lambda out: out * factor, name), text=source("return q + k")).verdict is verdict
 
 
-def doubles_gradients(module: nn.Module, _dynamic: bool | None) -> Any:
-    def run(*inputs: Tensor) -> Any:
-        for value in inputs:
-            value.register_hook(lambda gradient: gradient * 2)  # type: ignore[no-untyped-call, unused-ignore]
-        return module(*inputs)
-
-    return run
+def double_gradients(module: nn.Module, _dynamic: bool | None) -> Any:
+    return lambda *inputs: module(*(with_gradient(value, lambda gradient: gradient * 2) for value in inputs))
 
 
 def test_an_order_excuses_no_gradient_under_dropout() -> None:
     body = "return q.clone().index_copy_(2, torch.arange(S) % 3, F.dropout(k, 0.2)) + v"
-    subject = Subject("inductor", doubles_gradients)
-    result = run_subject(subject, text=source(body), training=True, dropout=True)
+    result = run_subject(Subject("inductor", double_gradients), text=source(body), training=True, dropout=True)
     assert result.verdict is Verdict.WRONG_GRADIENT, result.failure
 
 
@@ -135,24 +122,19 @@ def test_what_a_cast_left_out_explains_is_policy_and_keeps_its_numbers(worker: A
 
 
 @pytest.mark.parametrize(
-    ("name", "verdict"), [("elides", Verdict.WRONG_RESULT), ("elides_into_nan", Verdict.NONFINITE)]
+    ("name", "dtype", "verdict"),
+    [
+        ("elides", "bfloat16", Verdict.WRONG_RESULT),  # by more than casts do
+        ("elides_into_nan", "bfloat16", Verdict.NONFINITE),
+        ("zeroed_row", "bfloat16", Verdict.WRONG_RESULT),  # with casts that are kept too
+        ("nan_column", "bfloat16", Verdict.NONFINITE),
+        ("elides_once", "bfloat16", Verdict.WRONG_RESULT),
+        ("elides", "float32", Verdict.WRONG_RESULT),  # nothing is rounded to low precision
+    ],
 )
-def test_kept_casts_excuse_no_more_than_casts_do(worker: Asker, name: str, verdict: Verdict) -> None:
-    assert worker.one(plain("bfloat16"), planted(name)).verdict == verdict
-
-
-@pytest.mark.parametrize(("name", "verdict"), [("zeroed_row", Verdict.WRONG_RESULT), ("nan_column", Verdict.NONFINITE)])
-def test_a_mistake_stays_one_with_keep_casts(worker: Asker, name: str, verdict: Verdict) -> None:
-    result = worker.one(plain("bfloat16"), planted(name))
+def test_kept_casts_excuse_no_more_than_casts_do(worker: Asker, name: str, dtype: str, verdict: Verdict) -> None:
+    result = worker.one(plain(dtype), planted(name))
     assert result.verdict == verdict and result.where
-
-
-def test_a_mistake_that_comes_and_goes_is_no_policy(worker: Asker) -> None:
-    assert worker.one(plain("bfloat16"), planted("elides_once")).verdict == Verdict.WRONG_RESULT
-
-
-def test_casts_explain_nothing_where_nothing_is_rounded_to_low_precision(worker: Asker) -> None:
-    assert worker.one(plain(), planted("elides")).verdict == Verdict.WRONG_RESULT
 
 
 def test_a_torch_that_cannot_keep_casts_is_not_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,22 +144,8 @@ def test_a_torch_that_cannot_keep_casts_is_not_asked_to(monkeypatch: pytest.Monk
         return nullcontext()
 
     monkeypatch.setattr(settings, "apply", lacks_it)
-    assert in_process(plain("bfloat16"), zeroing).verdict == Verdict.WRONG_RESULT
-
-
-def zeroing(module: nn.Module, _dynamic: bool | None) -> Callable[..., Any]:
-    def run(*inputs: Tensor) -> Tensor:
-        out: Tensor = module(*inputs).clone()
-        out[0, 0, 3] = 0
-        return out
-
-    return run
-
-
-def in_process(text: str, compiling: Callable[..., Any]) -> SubjectResult:
-    subject = Subject("inductor", compiling)
-    request = Check(1, text, (subject.name,))
-    return check(request, {subject.name: subject}, "cpu", lambda stage: None, lambda: 0.0).results[0]
+    zeroing = changing(lambda out: out.index_fill(2, torch.tensor([3]), 0.0), "inductor")
+    assert run_subject(zeroing, text=plain("bfloat16")).verdict == Verdict.WRONG_RESULT
 
 
 @pytest.mark.compiles
@@ -200,8 +168,7 @@ def test_weights_that_a_fused_call_computes_anew_are_no_mistake() -> None:
         mode="training",
         contracts=(Contract("q", "k", "v", "out"),),
     )
-    request = build_check(Question(case, ("passes",)))
-    (result,) = check(request, {"passes": find("passes")}, "cpu", lambda stage: None, lambda: 0.0).results
+    result = judge_case(case, "passes")
     assert [name for name in result.applied_rewrites if "sfdp" in name]
     assert not result.verdict.is_finding
 

@@ -18,7 +18,8 @@ from fuzz.check.run.program import same_bits, same_numbers
 from fuzz.check.run.subject_builder import Subject, find
 from fuzz.protocol import Check, Verdict
 from fuzz.protocol.failures import Nondeterministic, Value
-from tests.check.in_process import run_subject, source
+from tests.check.faults import declares, with_gradient
+from tests.check.in_process import changing, run_subject, source
 from tests.check.test_called_functions import RIGHT, right
 
 TIED = "(q > 0).to(q.dtype)"
@@ -33,15 +34,6 @@ BODIES = [
     f"q.scatter(2, ({PLACES}).view(1, 1, S, 1).expand(B, H, S, D), k)",
     "q.clone().put_(torch.arange(6) % 2, k.flatten()[:6])",
 ]
-
-
-def plant(change: Any) -> Subject:
-    """A subject whose results are those of eager, changed."""
-
-    def make(module: nn.Module, _dynamic: bool | None) -> Any:
-        return lambda *inputs: change(module(*inputs))
-
-    return Subject("package.module:planted", make)
 
 
 def in_order(number: int) -> Subject:
@@ -66,7 +58,7 @@ def test_another_order_that_is_left_open_is_no_finding(body: str, number: int) -
 @pytest.mark.parametrize("change", [lambda value: value * 1.1, torch.neg, lambda value: value.flip(1)])
 @pytest.mark.parametrize("body", [body for body in BODIES if "int()" not in body and not body.endswith("indices")])
 def test_values_that_no_order_gives_are_findings(body: str, change: Any) -> None:
-    assert run_subject(plant(change), text=source(f"return {body}")).verdict is Verdict.WRONG_RESULT
+    assert run_subject(changing(change), text=source(f"return {body}")).verdict is Verdict.WRONG_RESULT
 
 
 @pytest.mark.parametrize(
@@ -82,7 +74,7 @@ def test_values_that_no_order_gives_are_findings(body: str, change: Any) -> None
     ids=["no two are equal", "a stable sort", "the values", "each place once", "a sum", "one number"],
 )
 def test_results_that_do_not_depend_on_an_order_are_findings(body: str, change: Any) -> None:
-    assert run_subject(plant(change), text=source(f"return {body}")).verdict is Verdict.WRONG_RESULT
+    assert run_subject(changing(change), text=source(f"return {body}")).verdict is Verdict.WRONG_RESULT
 
 
 # Sums of 0 and 1 are often equal, and noise of an ulp orders them. The other half of each row depends on no order.
@@ -102,7 +94,7 @@ def test_noise_that_decides_an_order_excuses_no_other_value(factor: float, part:
         value[..., part] *= factor
         return value
 
-    assert run_subject(plant(change), text=source(*ORDERED_BY_NOISE, dtype=dtype)).verdict is Verdict.WRONG_RESULT
+    assert run_subject(changing(change), text=source(*ORDERED_BY_NOISE, dtype=dtype)).verdict is Verdict.WRONG_RESULT
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -180,20 +172,10 @@ def test_the_documentation_says_so(row: Open) -> None:
 def restless(**capabilities: Any) -> Any:
     runs = itertools.count()
 
-    class Uneven(torch.autograd.Function):
-        @staticmethod
-        def forward(_ctx: Any, value: Tensor) -> Tensor:
-            return value.clone()
-
-        @staticmethod
-        def backward(_ctx: Any, *gradients: Any) -> Any:
-            return gradients[0] * (1 + next(runs) % 2 * 2.0**-22)
-
+    @declares(**capabilities)
     def attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        out: Tensor = Uneven.apply(right(q, k, v, **options))  # type: ignore[no-untyped-call, unused-ignore]
-        return out
+        return with_gradient(right(q, k, v, **options), lambda gradient: gradient * (1 + next(runs) % 2 * 2.0**-22))
 
-    attention.capabilities = capabilities  # type: ignore[attr-defined]
     return attention
 
 
@@ -217,14 +199,11 @@ def test_nobody_is_accused_where_eager_does_not_repeat_itself() -> None:
     assert result.verdict in RIGHT, result.failure
 
 
-def unstable(module: Any, _dynamic: bool | None) -> Any:
-    runs = itertools.count()
-    return lambda *inputs: module(*inputs) * (1 + next(runs) % 2 * 2.0**-22)
-
-
 @pytest.mark.parametrize("settings", [{}, {"use_deterministic_algorithms": True}, {"deterministic": True}])
 def test_runs_that_differ_are_told(settings: dict[str, Any]) -> None:
-    result = run_subject(Subject("inductor_options", unstable), settings=settings)
+    runs = itertools.count()
+    unstable = changing(lambda out: out * (1 + next(runs) % 2 * 2.0**-22), "inductor_options")
+    result = run_subject(unstable, settings=settings)
     assert result.failure == Nondeterministic(Value("output", 0))
 
 

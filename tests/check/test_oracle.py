@@ -11,10 +11,12 @@ from torch.nn import functional
 
 from fuzz.check.judge import constants
 from fuzz.check.judge.modes import Float64Mode, HalvedSums, Noise, SkippedCasts, reference
+from fuzz.check.judge.promises import keep_promised
 from fuzz.check.judge.row_error_bound import Envelope
-from fuzz.check.judge.verdict import Judge, RightRuns, find_form_difference
+from fuzz.check.judge.verdict import Judge, RightRuns, find_form_difference, find_stride_difference
 from fuzz.check.run.program import Execution, Program, execute
 from fuzz.check.torch_api.exceptions import SuppressOutOfMemory
+from fuzz.compilers.interface import CompilerCapabilities
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import NotFinite, Value, WrongValue
 from tests.check.in_process import plain, source
@@ -51,21 +53,21 @@ def once(*inputs: Tensor) -> Callable[..., list[list[Tensor]]]:
 
 def test_casts_in_a_module_do_not_round_its_reference() -> None:
     q, k = torch.randn(2, 4, 8), torch.randn(2, 4, 8)
-    found = reference(Casting(), once(q, k), training=False, cotangents=None).outputs[Value("output", 0)]
+    found = reference(Casting(), once(q, k), training=False, cotangents=None).outputs[V]
     assert found.dtype == torch.float64
     assert torch.allclose(found, exact(q.double(), k.double(), Casting().weight.double()), rtol=0, atol=1e-14)
 
 
 def test_nor_its_gradients() -> None:
     q, k = torch.randn(2, 4, 8), torch.randn(2, 4, 8)
-    cotangents = {Value("output", 0): torch.randn(2, 4, 4)}
+    cotangents = {V: torch.randn(2, 4, 4)}
     found = reference(Casting(), once(q, k), training=True, cotangents=cotangents).gradients
     leaves = [
         q.double().requires_grad_(),
         k.double().requires_grad_(),
         Casting().weight.detach().double().requires_grad_(),
     ]
-    expected = torch.autograd.grad(exact(*leaves), leaves, cotangents[Value("output", 0)].double())
+    expected = torch.autograd.grad(exact(*leaves), leaves, cotangents[V].double())
     for name, grad in zip((Value("input", 0), Value("input", 1), Value("parameter", "weight")), expected, strict=True):
         assert torch.allclose(found[replace(name, is_gradient=True)], grad, rtol=0, atol=1e-13)
 
@@ -86,8 +88,8 @@ def test_a_reference_drops_what_the_program_drops(dtype: torch.dtype) -> None:
     module = nn.Dropout(0.4).train()
     low = execute(module, module, [[torch.ones(50, 7, dtype=dtype)]], training=True)
     high = reference(module, once(torch.ones(50, 7, dtype=dtype)), training=True, cotangents=low.cotangents)
-    assert torch.equal(low.outputs[Value("output", 0)] == 0, high.outputs[Value("output", 0)] == 0)
-    assert 0 < int((low.outputs[Value("output", 0)] == 0).sum()) < 350
+    assert torch.equal(low.outputs[V] == 0, high.outputs[V] == 0)
+    assert 0 < int((low.outputs[V] == 0).sum()) < 350
 
 
 @pytest.mark.parametrize("dtype", LOW, ids=str)
@@ -235,7 +237,7 @@ def test_a_fill_may_overflow_and_is_no_other_number() -> None:
     fill = torch.finfo(torch.float32).min
     exact = torch.tensor([[1.0, fill, 2.0]], dtype=torch.float64)
     known = Envelope(exact.float(), exact, [exact.float()], torch.float32)
-    verdicts = [known.judge(Value("output", 0), torch.tensor([[1.0, x, 2.0]]))[0] for x in (fill, -torch.inf, 0.0)]
+    verdicts = [known.judge(V, torch.tensor([[1.0, x, 2.0]]))[0] for x in (fill, -torch.inf, 0.0)]
     assert verdicts == [Verdict.OK, Verdict.CONVENTION, Verdict.WRONG_RESULT]
     assert known.find_wrong(torch.tensor([[1.0, 0.0, 2.0]])).tolist() == [[False, True, False]]
 
@@ -266,7 +268,7 @@ def test_inputs_keep_their_strides_and_are_no_views() -> None:
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool], ids=str)
 def test_integers_are_wrong_only_where_right_runs_agree(dtype: torch.dtype) -> None:
     def run(*numbers: int) -> Execution:
-        return Execution("tensor", {Value("output", 0): torch.tensor(numbers, dtype=dtype)})
+        return Execution("tensor", {V: torch.tensor(numbers, dtype=dtype)})
 
     right = RightRuns(run(0, 0, 1), (run(0, 1, 1),))
     judge = Judge(run(0, 1, 1), lambda *_: right, lambda: torch.float32, random=False)
@@ -278,8 +280,7 @@ def test_integers_are_wrong_only_where_right_runs_agree(dtype: torch.dtype) -> N
 
 def test_an_output_on_another_device_is_another_form() -> None:
     def run(device: str) -> Execution:
-        out = Value("output", 0)
-        return Execution("tensor", {out: torch.ones(2)}, devices={out: device})
+        return Execution("tensor", {V: torch.ones(2)}, devices={V: device})
 
     different = find_form_difference(run("cuda"), run("cpu"))
     assert different is not None and different.aspect == "device"
@@ -288,7 +289,7 @@ def test_an_output_on_another_device_is_another_form() -> None:
 
 def test_replicas_for_one_subject_are_gone_when_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(value: Tensor) -> Execution:
-        return Execution("tensor", {Value("output", 0): value})
+        return Execution("tensor", {V: value})
 
     exact = torch.linspace(1, 2, 12, dtype=torch.float64).reshape(3, 4)
     right = RightRuns(run(exact), (run(exact.float()),))
@@ -370,3 +371,23 @@ def test_float64_leaves_sums_of_numbers_alone() -> None:
     add: Any = torch.ops.aten.add.float
     with mode():
         assert add(1.5, 2.5) == 4.0
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        torch.arange(12.0).view(3, 4).mT,
+        torch.arange(12.0).view(3, 4).mT[None],
+        torch.arange(24.0).view(3, 8)[:, ::2].mT.expand(2, 4, 3).mT,
+        torch.arange(10.0).unfold(0, 4, 2).mT,
+    ],
+    ids=["transposed", "with a dimension of size 1", "repeated", "overlapping"],
+)
+def test_strides_count_for_compilers_that_promise_them(expected: Tensor) -> None:
+    eager = Execution("tensor", {V: expected})
+    run = Execution("tensor", {V: expected.contiguous() + 1})
+    kept = keep_promised(run, eager, CompilerCapabilities())
+    assert find_stride_difference(eager, kept) is None
+    assert torch.equal(kept.outputs[V], expected + 1)
+    promising = keep_promised(run, eager, CompilerCapabilities(strides=True))
+    assert find_stride_difference(eager, promising) is not None

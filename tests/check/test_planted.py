@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from fuzz.bug_identity import failure_key
-from fuzz.check.check import check
 from fuzz.check.run.attention.function import Attention
 from fuzz.check.run.subject_builder import Subject, run_eager
 from fuzz.protocol import Check, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import DeviceError, FailureKey, Raised, Value
 from tests.check.client import Asker
-from tests.check.in_process import is_failure, plain, source
+from tests.check.faults import declares, with_gradient
+from tests.check.in_process import check_here, is_failure, plain, source
 from tests.kernels.reference import math_attention
 
 FORMS: list[tuple[str, Verdict, str, dict[str, Any]]] = [
@@ -163,19 +163,7 @@ def judge(first: Callable[..., Any] | Subject, request: Check = REQUEST) -> Resu
         function = first
         first = Subject("first", attention=Attention(lambda: function))
     second = Subject("second", compile=run_eager)
-    return check(request, {"first": first, "second": second}, "cpu", lambda _: None, lambda: 0.0)
-
-
-class Backward(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, call: Break) -> Tensor:
-        ctx.call = call
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        ctx.call()
-        return gradients[0], None
+    return check_here(request, first, second)
 
 
 @pytest.mark.parametrize("silently", [False, True])
@@ -184,15 +172,17 @@ class Backward(torch.autograd.Function):
 def test_it_is_one_finding_about_the_function(
     break_gpu: Break, when: str, refuses: tuple[str, ...], *, silently: bool
 ) -> None:
+    def break_and_pass(gradient: Tensor) -> Tensor:
+        break_gpu(silently=silently)
+        return gradient
+
+    @declares(refuses=refuses)
     def attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         if when == "forward":
             break_gpu(silently=silently)
         out = math_attention(q, k, v, **options)
-        if when == "backward":
-            out = Backward.apply(out, lambda: break_gpu(silently=silently))  # type: ignore[no-untyped-call, unused-ignore]
-        return out
+        return with_gradient(out, break_and_pass) if when == "backward" else out
 
-    attention.capabilities = {"refuses": refuses}  # type: ignore[attr-defined]
     result = judge(attention, replace(REQUEST, training=when == "backward"))
     (one,) = result.results
     assert (one.verdict, result.rejected) == (Verdict.DEVICE_ERROR, None) and result.unfit

@@ -17,14 +17,14 @@ import torch._inductor.config as inductor_config
 from torch import Tensor
 from torch.overrides import BaseTorchFunctionMode
 
-from fuzz.check.check import check
 from fuzz.check.run.attention.function import Attention
 from fuzz.check.run.subject_builder import Subject, find
 from fuzz.check.torch_api import process_state
 from fuzz.check.torch_api.exceptions import SubjectError
 from fuzz.protocol import Check, Verdict
 from fuzz.protocol.failures import FailureKey, Raised, StateChanged
-from tests.check.in_process import run_subject, source
+from tests.check.faults import with_gradient
+from tests.check.in_process import check_here, run_subject, source
 from tests.check.test_called_functions import RIGHT, right
 
 
@@ -104,19 +104,12 @@ def test_state_that_a_call_changes_is_told_and_put_back() -> None:
 
 
 def test_state_that_a_backward_pass_or_an_exception_leaves_behind_is_put_back() -> None:
-    class Backward(torch.autograd.Function):
-        @staticmethod
-        def forward(_ctx: Any, value: Tensor) -> Tensor:
-            return value.clone()
-
-        @staticmethod
-        def backward(_ctx: Any, *gradients: Any) -> Any:
-            torch.set_default_dtype(torch.float64)
-            return gradients[0]
+    def change(gradient: Tensor) -> Tensor:
+        torch.set_default_dtype(torch.float64)
+        return gradient
 
     def late(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
-        out: Tensor = Backward.apply(right(q, k, v, scale=scale))  # type: ignore[no-untyped-call, unused-ignore]
-        return out
+        return with_gradient(right(q, k, v, scale=scale), change)
 
     def raising(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
         torch.set_default_dtype(torch.float64)
@@ -132,20 +125,13 @@ def test_state_that_a_backward_pass_or_an_exception_leaves_behind_is_put_back() 
 def test_an_exception_that_ends_programs_is_an_exception_of_the_function(
     error: type[BaseException], training: bool
 ) -> None:
-    class Backward(torch.autograd.Function):
-        @staticmethod
-        def forward(_ctx: Any, value: Tensor) -> Tensor:
-            return value.clone()
-
-        @staticmethod
-        def backward(_ctx: Any, *_gradients: Any) -> Any:
-            raise error
+    def end(_gradient: Tensor) -> None:
+        raise error
 
     def ending(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
         if not training:
             raise error
-        out: Tensor = Backward.apply(right(q, k, v, scale=scale))  # type: ignore[no-untyped-call, unused-ignore]
-        return out
+        return with_gradient(right(q, k, v, scale=scale), end)
 
     result = run_subject(ending, training=training)
     assert result.verdict is Verdict.RUNTIME_ERROR
@@ -247,9 +233,9 @@ def test_state_that_cannot_be_put_back_costs_the_process(verdict: Verdict) -> No
         subjects=("entering", "right"),
         attention_stub=source("return attend(q, k, v, scale=0.25)"),
     )
-    subjects = {one: Subject(one, attention=Attention(lambda: entering)) for one in request.subjects}
+    subjects = [Subject(one, attention=Attention(lambda: entering)) for one in request.subjects]
     try:
-        result = check(request, subjects, "cpu", lambda _: None, lambda: 0.0)
+        result = check_here(request, *subjects)
         assert [one.verdict for one in result.results] == [verdict] and result.unfit
     finally:
         modes.close()

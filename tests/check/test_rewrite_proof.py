@@ -1,22 +1,19 @@
 """A rewrite is proven wrong on the operands it took; a fused call is at fault where eager is wrong too."""
 
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from benchmarks.planted_torch.torch_defects import OPERATIONS
 from corpus import entry
-from fuzz.ask.question import Question, build_check
 from fuzz.bug_identity import Symptom
 from fuzz.campaign.investigation import Investigation
-from fuzz.check.check import check
 from fuzz.check.run.subject_builder import find
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation, NotTaken, Raised, Refusal
@@ -24,7 +21,7 @@ from fuzz.protocol.rewrites import EMPTY_ROWS, SDPA, OtherConstant, WrongRewrite
 from generators.program.case import Case
 from generators.program.features import features
 from generators.records import decode, encode
-from tests.check.in_process import run_subject, source
+from tests.check.in_process import judge_case, planted, run_subject, source
 from tests.fake_asker import FakeAsker
 
 integer_mask = pytest.mark.torch("<2.14", "keeps keys where a mask of integers is 1")
@@ -67,8 +64,15 @@ BUGS = [
 
 
 def judge(case: Case) -> SubjectResult:
-    request = build_check(Question(case, ("passes",)))
-    return check(request, {"passes": find("passes")}, "cpu", lambda stage: None, lambda: 0.0).results[0]
+    return judge_case(case, "passes")
+
+
+def load_pattern(name: str) -> Case:
+    return entry.load(CORPUS / "seeds" / "patterns" / f"{name}.case.yaml").case
+
+
+def load_known(name: str) -> Case:
+    return entry.load(CORPUS / "known" / f"{name}.case.yaml").case
 
 
 @pytest.mark.compiles
@@ -94,7 +98,7 @@ def test_a_match_that_cannot_be_read_accuses_nobody(monkeypatch: pytest.MonkeyPa
         raise AttributeError("a match of another torch")
 
     monkeypatch.setattr("fuzz.check.prove.rewrite_match.RewriteMatch.read", read)
-    result = judge(entry.load(CORPUS / "seeds" / "patterns" / "sfdp-01-inference.case.yaml").case)
+    result = judge(load_pattern("sfdp-01-inference"))
     assert result.verdict is not Verdict.COMPILE_ERROR
     assert [name for name in result.applied_rewrites if "sfdp" in name]
     assert not result.wrong_rewrites
@@ -102,8 +106,7 @@ def test_a_match_that_cannot_be_read_accuses_nobody(monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture(scope="module")
 def measured() -> dict[str, tuple[Case, SubjectResult]]:
-    cases = {name: entry.load(CORPUS / "known" / f"{name}.case.yaml").case for name in CAUSES}
-    found = {name: (case, judge(case)) for name, case in cases.items()}
+    found = {name: (case, judge(case)) for name in CAUSES for case in [load_known(name)]}
     return {name: both for name, both in found.items() if both[1].verdict.is_finding}
 
 
@@ -178,15 +181,14 @@ def test_shrinking_one_of_them_does_not_end_in_the_other(pair: list[tuple[Case, 
 @pytest.mark.compiles
 @pytest.mark.parametrize("name", ["integer-mask", "softmax-over-dim-0"])
 def test_symbolic_sizes_are_measured_as_numbers_are(name: str) -> None:
-    case = entry.load(CORPUS / "known" / f"{name}.case.yaml").case
-    result = judge(replace(case, dynamic=True))
+    result = judge(replace(load_known(name), dynamic=True))
     assert not result.verdict.is_finding or [one.evidence_label for one in result.wrong_rewrites] == [CAUSES[name]]
 
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("name", ["sfdp-01-inference", "sfdp-05-inference", "sfdp-15-inference"])
 def test_a_right_rewrite_is_not_proven_wrong(name: str) -> None:
-    result = judge(entry.load(CORPUS / "seeds" / "patterns" / f"{name}.case.yaml").case)
+    result = judge(load_pattern(name))
     assert (
         result.wrong_rewrites == ()
         and not result.verdict.is_finding
@@ -214,8 +216,7 @@ def test_bugs_of_one_pattern_are_told_apart_in_two_dtypes(monkeypatch: pytest.Mo
     for name, plant in PLANTS.items():
         monkeypatch.setattr(fuse_attention, "_scaled_dot_product_attention", partial(plant, sdpa))
         for form in ("sfdp-05-inference", "sfdp-05-half-inference"):
-            case = entry.load(CORPUS / "seeds" / "patterns" / f"{form}.case.yaml").case
-            found.setdefault(name, []).extend(judge(case).wrong_rewrites)
+            found.setdefault(name, []).extend(judge(load_pattern(form)).wrong_rewrites)
     assert [len(rewrites) for rewrites in found.values()] == [2] * len(PLANTS)
     for one, other in itertools.product(found, found):
         assert found[one][0].is_same_bug(found[other][1]) is (one == other), (one, other)
@@ -252,31 +253,16 @@ def test_a_gradient_of_zero_is_not_exact_in_float64() -> None:
     assert not result.verdict.is_finding and not result.wrong_rewrites
 
 
-ROOT = Path(__file__).parents[2]
+def plant_operation(name: str) -> AbstractContextManager[None]:
+    """A defect of `benchmarks/planted_torch`."""
+    operation, key, kernel = OPERATIONS[name]
+    return planted(operation, kernel, key)
+
+
 FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
 
 
-@contextmanager
-def planted(name: str) -> Iterator[None]:
-    """A defect of `benchmarks/planted_torch` in an operation of this process."""
-    operation, key, kernel = OPERATIONS[name]
-    make: Any = torch.library.Library
-    library = make("aten", "IMPL")
-    try:
-        library.impl(operation, kernel, key)
-        yield
-    finally:
-        library._destroy()
-
-
-def judge_seed(seed: str, subject: str) -> SubjectResult:
-    case = entry.load(ROOT / "corpus" / "seeds" / "patterns" / f"{seed}.case.yaml").case
-    request = build_check(Question(case, (subject,)))
-    return check(request, {subject: find(subject)}, "cpu", lambda stage: None, lambda: 0.0).results[0]
-
-
 @pytest.mark.compiles
-@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
 @pytest.mark.parametrize(
     ("plant", "seed", "operation"),
     [
@@ -287,8 +273,8 @@ def judge_seed(seed: str, subject: str) -> SubjectResult:
     ],
 )
 def test_a_fault_of_the_fused_call_is_none_of_the_rewrite(plant: str, seed: str, operation: str) -> None:
-    with planted(plant):
-        compiled, alone, math = (judge_seed(seed, name) for name in ("passes", "sdpa_flash", "sdpa_math"))
+    with plant_operation(plant):
+        compiled, alone, math = (judge_case(load_pattern(seed), name) for name in ("passes", "sdpa_flash", "sdpa_math"))
     assert compiled.verdict.is_finding and compiled.right_rewrites
     assert [one.operation for one in compiled.wrong_rewrites] == [operation]
     assert isinstance(compiled.wrong_rewrites[0].faulty, FaultyOperation)
@@ -298,21 +284,18 @@ def test_a_fault_of_the_fused_call_is_none_of_the_rewrite(plant: str, seed: str,
 
 
 @pytest.mark.compiles
-@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
 def test_an_exception_of_the_backward_pass_is_of_the_fused_call_if_eager_raises_it() -> None:
     text = source("return (q @ k.transpose(-2, -1)).div(4.0).softmax(dim=-1) @ v", dims="1, 2, 6, 7")
-    with planted("odd_sizes_refused"):
+    with plant_operation("odd_sizes_refused"):
         result = run_subject(find("passes"), training=True, text=text)
     assert [one.operation for one in result.wrong_rewrites] == [SDPA]
     assert isinstance(result.wrong_rewrites[0].faulty, Raised)
-    two_dtypes = judge_seed("sfdp-08-training", "passes")
+    two_dtypes = judge(load_pattern("sfdp-08-training"))
     assert two_dtypes.verdict is Verdict.RUNTIME_ERROR and not two_dtypes.wrong_rewrites
 
 
 @pytest.mark.compiles
 def test_a_backend_takes_no_case_without_attention() -> None:
-    assert judge_seed("sfdp-05-training", "sdpa_flash").verdict in (Verdict.OK, Verdict.ROUNDING)
-    case = entry.load(ROOT / "corpus" / "known" / "amax-of-a-sum-in-training.case.yaml").case
-    request = build_check(Question(case, ("sdpa_flash",)))
-    result = check(request, {"sdpa_flash": find("sdpa_flash")}, "cpu", lambda stage: None, lambda: 0.0).results[0]
+    assert judge_case(load_pattern("sfdp-05-training"), "sdpa_flash").verdict in (Verdict.OK, Verdict.ROUNDING)
+    result = judge_case(load_known("amax-of-a-sum-in-training"), "sdpa_flash")
     assert isinstance(result.failure, NotTaken) and result.failure.why is Refusal.NO_CONTRACT

@@ -12,22 +12,21 @@ from torch import Tensor, nn
 from benchmarks.planted_torch.torch_defects import FUNCTIONS
 from corpus.casefile import dumps, loads
 from corpus.shrink import shrink
-from fuzz.check.check import check
 from fuzz.check.run.program import Program, execute
 from fuzz.check.run.subject_builder import Subject, find
-from fuzz.check.torch_api import settings
 from fuzz.check.torch_api.torch_internals import wrap
 from fuzz.protocol import Check, SubjectResult, Verdict
 from generators.errors import CaseError
 from generators.program.calls import at_call
 from generators.program.case import Case, Change, Input, LaterCall, Op, Values
-from generators.program.emit import is_random, source
+from generators.program.emit import source
 from generators.program.ops import make_op
 from generators.program.sizes import Size
 from generators.program.type_check import check as check_case
 from generators.sampling.calls import add_calls
 from generators.sampling.choices import Choices
 from generators.sampling.sample import draw
+from tests.check.in_process import check_here, judge_case
 
 Compiled = Callable[..., Any]
 CALLS = (
@@ -70,11 +69,7 @@ def test_a_call_by_itself_has_the_inputs_that_it_has_among_others() -> None:
 
 
 def run(case: Case, compile_module: Callable[[nn.Module, bool | None], Compiled]) -> SubjectResult:
-    settings.configure_torch()
-    request = Check(id=0, source=source(case), subjects=("asked",), training=case.training, random=is_random(case))
-    result = check(request, {"asked": Subject("asked", compile_module)}, "cpu", lambda _: None, lambda: 0.0)
-    assert result.rejected is None, result.rejected
-    return result.results[0]
+    return judge_case(case, Subject("asked", compile_module))
 
 
 def as_it_is(module: nn.Module, _dynamic: bool | None) -> Compiled:
@@ -287,14 +282,10 @@ def test_the_reference_of_a_call_under_inference_mode_casts_to_float64() -> None
 
 @pytest.mark.samples
 def test_sampled_calls_run_in_eager() -> None:
-    settings.configure_torch()
     cases = [add_calls(draw(Choices(f"{i}"), Choices(f"{i}:x")), Choices(f"{i}:calls")) for i in range(50)]
     called = [case for case in cases if case.calls]
     assert len(called) > 45
-    results = []
-    for case in called:
-        request = Check(id=0, source=source(case), subjects=(), training=case.training)
-        results.append(check(request, {}, "cpu", lambda _: None, lambda: 0.0).rejected)
+    results = [check_here(Check(0, source(case), (), training=case.training)).rejected for case in called]
     assert not any(results), results
 
 

@@ -27,7 +27,7 @@ from fuzz.protocol.failures import NotTaken, Refusal
 from generators.program.settings import SWITCHES, list_available
 from tests.check.client import ROOT, Asker
 from tests.check.generated_code import list_shown
-from tests.check.in_process import plain, run_subject, source
+from tests.check.in_process import changing, plain, run_subject, source
 
 AVAILABLE = {device: list_available(torch.__version__, device) for device in ("cpu", "cuda")}
 OPTIONS = [(device, name) for device, table in AVAILABLE.items() for name in table if name not in SWITCHES]
@@ -107,8 +107,7 @@ def test_a_read_of_memory_that_nothing_wrote_to_shows_under_poison_alone(kind: s
 
 
 def test_what_is_wrong_without_poison_too_does_not_read_such_memory() -> None:
-    subject = Subject("inductor_options", lambda module, _: lambda *inputs: module(*inputs) * 2)
-    found = run_subject(subject, settings={"poison": "nan"})
+    found = run_subject(changing(lambda out: out * 2, "inductor_options"), settings={"poison": "nan"})
     assert found.failure is not None and not found.failure.unwritten
 
 

@@ -11,18 +11,22 @@ import torch
 
 from fuzz.ask.question import Question, build_check
 from fuzz.ask.transport import PipeTransport
-from fuzz.ask.worker_config import WorkerConfig
+from fuzz.ask.worker_config import WorkerConfig, list_named
 from fuzz.ask.worker_process import WorkerProcess
 from fuzz.check.run.subject_builder import find
 from fuzz.check.torch_api.exceptions import SubjectError, as_failure
 from fuzz.check.worker import ProcessUnusable, read_request
+from fuzz.check.worker import _hello as say_hello
 from fuzz.check.worker import _options as parse_options
 from fuzz.check.worker import _start as start
-from fuzz.protocol import Exit, Verdict
+from fuzz.compilers.interface import Package
+from fuzz.compilers.openvino import OPENVINO
+from fuzz.protocol import Check, Exit, Hello, Result, StageStarted, Unusable, Verdict
 from fuzz.protocol.failures import NotTaken, Process, Refusal
 from tests.campaign.fakes import case
 from tests.check import planted
-from tests.check.client import Asker, Client
+from tests.check.client import Asker, run_worker
+from tests.check.faults import declares
 from tests.check.in_process import RIGHT, WRONG, is_failure, plain, source
 
 HARMLESS = (Verdict.OK, Verdict.ROUNDING)
@@ -128,16 +132,26 @@ def is_a_generator(q: Any, k: Any, v: Any, *, scale: float) -> Iterator[Any]:
     yield q
 
 
-REFUSED: dict[str, Any] = {
-    "two_values": lambda a, b: a,
-    "no_scale": lambda q, k, v: v,
-    "a_keyword_of_its_own": lambda q, k, v, *, scale, block: v,
-    "an_option_without_default": lambda q, k, v, *, scale, mask: v,
-    "no_parameters": lambda: None,
-    "is_a_class": torch.nn.Linear,
-    "is_a_value": 3,
-    "is_async": is_async,
-    "is_a_generator": is_a_generator,
+REFUSED: dict[str, tuple[Any, str]] = {
+    "two_values": (lambda a, b: a, ""),
+    "no_scale": (lambda q, k, v: v, ""),
+    "a_keyword_of_its_own": (lambda q, k, v, *, scale, block: v, ""),
+    "an_option_without_default": (lambda q, k, v, *, scale, mask: v, ""),
+    "another_order": (lambda q, v, k, *, scale: v, "the order must be q, k, v"),
+    "no_parameters": (lambda: None, ""),
+    "is_a_class": (torch.nn.Linear, ""),
+    "is_a_value": (3, ""),
+    "is_async": (is_async, ""),
+    "is_a_generator": (is_a_generator, ""),
+    "declares_what_nobody_asks": (
+        declares(max_heads=8)(lambda q, k, v, *, scale: v),
+        "unknown capability 'max_heads': there are dtypes, head_dims, ",
+    ),
+    "declares_no_list": (
+        declares(dtypes="bfloat16")(lambda q, k, v, *, scale: v),
+        "dtypes: expected a list, got 'bfloat16'",
+    ),
+    "without_lengths": (declares(layout="packed")(lambda q, k, v, *, scale: v), "cu_seqlens_q"),
 }
 TAKEN: dict[str, Any] = {
     "any_options": lambda q, k, v, **options: v,
@@ -150,14 +164,15 @@ TAKEN: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", [*REFUSED, *TAKEN])
 def test_what_cannot_be_called_as_subjects_are_is_refused_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for known, function in {**REFUSED, **TAKEN}.items():
-        monkeypatch.setattr(planted, known, function, raising=False)
+    function, words = REFUSED.get(name) or (TAKEN[name], "")
+    monkeypatch.setattr(planted, name, function, raising=False)
     if name in TAKEN:
         assert (find(f"tests.check.planted:{name}").attention is not None) == (name in ("any_options", "other_names"))
         return
     with pytest.raises(SubjectError) as error:
         find(f"tests.check.planted:{name}")
-    assert name in str(error.value) and "\n" not in str(error.value)
+    told = str(error.value)
+    assert name in told and words in told and "\n" not in told
 
 
 def test_a_subject_that_cannot_be_imported_makes_it_unusable() -> None:
@@ -170,9 +185,9 @@ def test_a_subject_that_cannot_be_imported_makes_it_unusable() -> None:
 @pytest.mark.worker
 def test_what_makes_it_unusable_is_said_and_it_ends_with_2(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "CUDA_VISIBLE_DEVICES", "")
-    with Client("--device", "cuda") as client:
-        assert "no CUDA device" in client.unusable.reason
-        assert client.process.wait(300) == 2
+    process, said = run_worker("--device", "cuda")
+    assert process.returncode == 2
+    assert isinstance(said[-1], Unusable) and "no CUDA device" in said[-1].reason
 
 
 @pytest.mark.worker
@@ -180,17 +195,22 @@ def test_a_process_of_its_own_tells_its_stages_and_ends_with_0(monkeypatch: pyte
     """Functions take no part in what it says and is told."""
     monkeypatch.setitem(os.environ, "CXX", "/nowhere/c++")
     names = ["tests.check.planted:forks", "tests.check.planted:reads_standard_input"]
-    with Client(*(word for name in names for word in ("--subject", name))) as client:
-        assert (client.hello.pid, client.hello.cxx) == (client.process.pid, None)
-        result = client.check(plain(), "eager", "passes", "inductor")
-        assert client.stages == ["eager", "reference", "noise", "eager", "passes", "inductor", "passes"]  # its control
-        # Without a C++ compiler the graph passes are left.
-        assert [item.verdict in HARMLESS for item in result.results] == [True, True, False]
-        assert result.results[2].verdict == Verdict.SKIPPED
-        for controls in (names, []):
-            assert [item.verdict in HARMLESS for item in client.check(plain(), *names).results] == [True, True]
-            assert client.stages == ["eager", "reference", "noise", *names, *controls]
-    assert client.process.returncode == 0
+    asked = [("eager", "passes", "inductor"), names, names]
+    requests = tuple(Check(number, plain(), tuple(subjects)) for number, subjects in enumerate(asked, 1))
+    process, said = run_worker(*(word for name in names for word in ("--subject", name)), requests=requests)
+    assert process.returncode == 0
+    [hello] = [message for message in said if isinstance(message, Hello)]
+    assert (hello.pid, hello.cxx) == (process.pid, None)
+    stages = [[one.stage for one in said if isinstance(one, StageStarted) and one.id == number] for number in (1, 2, 3)]
+    first = ["eager", "reference", "noise"]
+    assert stages == [[*first, "eager", "passes", "inductor", "passes"], [*first, *names, *names], [*first, *names]]
+    results = [one.results for one in said if isinstance(one, Result)]
+    # Without a C++ compiler the graph passes are left. The last stages of a subject's first case are its control.
+    assert [[item.verdict in HARMLESS for item in found] for found in results] == [
+        [True, True, False],
+        *[[True] * 2] * 2,
+    ]
+    assert results[0][2].verdict == Verdict.SKIPPED
 
 
 @pytest.mark.worker
@@ -209,3 +229,26 @@ def test_a_process_whose_output_a_function_closes_ends_with_a_code_of_its_own(is
 @pytest.mark.parametrize("line", ["", Exit().to_json() + "\n"])
 def test_it_ends_with_its_input_and_where_it_is_told_to(line: str) -> None:
     assert read_request(io.BytesIO(line.encode())) is None
+
+
+def test_named_compilers_are_loaded_at_the_start() -> None:
+    assert list_named(("openvino", "my:function", "inductor", "sdpa_math")) == ("openvino", "my:function")
+    assert list_named(("my:function", "sdpa_math")) == ("my:function", "sdpa_math")
+    assert list_named(("aot_inductor",)) == ()
+
+
+@pytest.mark.parametrize(
+    ("installed", "why"),
+    [("", "openvino is not installed"), ("2019.1.0", "openvino is 2019.1.0; from 2025.1 to below 2027 is known")],
+)
+def test_a_worker_refuses_a_compiler_that_it_can_t_run(
+    installed: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = parse_options(["--subject", "openvino"])
+    subjects = start(options, lambda _: None)
+    assert say_hello(options, subjects, None).versions["openvino"] == OPENVINO.versions["openvino"]
+    monkeypatch.setattr(Package, "installed", property(lambda _: installed))
+    with pytest.raises(ProcessUnusable, match=r"\[openvino\]") as refused:
+        start(options, lambda _: None)
+    assert why in str(refused.value)
+    start(parse_options([]), lambda _: None)

@@ -1,4 +1,4 @@
-"""Attention step by step, and cases run in float64: what contracts and stand-ins are measured with."""
+"""Contracts, and cases, run in float64: what contracts and stand-ins are measured with."""
 
 import math
 import re
@@ -13,63 +13,21 @@ from generators.program.attention_options import OPTIONS, TENSORS, Contract
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.emit import source
+from generators.program.type_check import check
+from tests.kernels.reference import math_attention
 
 LOWEST = torch.finfo(torch.float64).min
 _METHODS = re.compile(r"\.(float|half|bfloat16)\(\)")
 _DTYPES = re.compile(r"torch\.(float32|bfloat16|float16)\b")
 
 
-def attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    scale: float,
-    mask: Tensor | None = None,
-    fill: float = -math.inf,
-    bias: Tensor | None = None,
-    causal: str | None = None,
-    window: tuple[int, int] | None = None,
-    softcap: float | None = None,
-    alibi: Tensor | None = None,
-    sinks: Tensor | None = None,
-    dropout: tuple[float, int] | None = None,
-) -> Tensor:
-    """q [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim], v [.., kv_len, value_dim]."""
-    heads, kv_heads, seq_len, kv_len = q.size(1), k.size(1), q.size(2), k.size(2)
-    shared = [h * kv_heads // heads for h in range(heads)]
-    k, v = k[:, shared], v[:, shared]
-    s = scale * torch.einsum("bhid,bhjd->bhij", q, k)
-    if softcap is not None:
-        s = softcap * torch.tanh(s / softcap)
-    off = kv_len - seq_len if causal == "bottom_right" else 0
-    i, j = torch.arange(seq_len)[:, None], torch.arange(kv_len)
-    if alibi is not None:
-        s = s - alibi[:, None, None] * (i + off - j).abs()
-    kept = torch.ones((), dtype=torch.bool)
-    if mask is not None and fill == -math.inf:
-        kept = mask
-    elif mask is not None:
-        s = torch.where(mask, s, fill)
-    if bias is not None:
-        s = s + bias
-    left, right = window or (-1, -1)
-    right = 0 if causal else right
-    if left >= 0:
-        kept = kept & (i + off - left <= j)
-    if right >= 0:
-        kept = kept & (j <= i + off + right)
-    kept = kept.expand(s.shape)
-    s = torch.where(kept, s, -math.inf)
-    some = kept.any(-1, keepdim=True)
-    terms = torch.where(some, s, 0.0)
-    if sinks is not None:
-        terms = torch.cat([terms, sinks[:, None, None].expand(*s.shape[:-1], 1)], -1)
-    p = terms.softmax(-1)[..., :kv_len] * some
-    if dropout is not None:
-        assert dropout[0] == 1.0, "dropped out at random: not to be compared"
-        p = p * 0.0
-    return p @ v
+def attend(q: Tensor, k: Tensor, v: Tensor, *, dropout: tuple[float, int] | None = None, **options: Any) -> Tensor:
+    """The reference, which drops everything where it drops out."""
+    out = math_attention(q, k, v, **options)
+    if dropout is None:
+        return out
+    assert dropout[0] == 1.0, "dropped out at random: not to be compared"
+    return out * 0.0
 
 
 def by_contract(contract: Contract, values: dict[str, Tensor]) -> Tensor:
@@ -129,6 +87,19 @@ def in_float64(text: str, *, training: bool) -> Run:
 def close(a: Tensor, b: Tensor) -> bool:
     """Whether two results agree. A row of scores without keys is NaN as most people write attention, and 0 in ours."""
     return torch.allclose(a.nan_to_num(), b.nan_to_num(), rtol=1e-5, atol=1e-5)
+
+
+def same(one: Run, other: Run) -> bool:
+    """Whether outputs and gradients agree, and no gradient is missing."""
+    pairs = [*zip(one.outputs, other.outputs, strict=True), *zip(one.gradients, other.gradients, strict=True)]
+    return all(a is not None and b is not None and close(a, b) for a, b in pairs)
+
+
+def run_both(case: Case) -> tuple[Run, Run]:
+    """A valid case as it is, and with its regions as plain operations."""
+    check(case)
+    ours, plain = (in_float64(source(case, plain=plain), training=case.training) for plain in (False, True))
+    return ours, plain
 
 
 def overwrites(case: Case) -> bool:

@@ -10,7 +10,7 @@ from torch import Tensor
 from corpus.casefile import dumps, loads
 from corpus.passes.program import simplify_mode
 from fuzz.check.judge.modes import reference
-from fuzz.check.run.program import Execution, Program, execute
+from fuzz.check.run.program import Execution, Program
 from fuzz.protocol.failures import Value
 from generators.errors import CaseError
 from generators.program.calls import at_call, list_arounds
@@ -21,6 +21,7 @@ from generators.program.simplicity import sort_key
 from generators.program.sizes import Size
 from generators.program.type_check import check, is_valid
 from generators.sampling.parts import WithParts
+from tests.check.in_process import run_case
 
 S = Size.of("S")
 OFF = Region("autocast", ("first", "second"), option="off")
@@ -34,12 +35,6 @@ CASE = Case(
 )
 
 
-def run(case: Case) -> Execution:
-    program = Program(source(case))
-    module = program.module(case.training)
-    return execute(module, module, program.calls(module), training=case.training)
-
-
 def gradient(run_: Execution) -> Tensor:
     return run_.gradients[Value("parameter", "w", is_gradient=True)]
 
@@ -50,7 +45,7 @@ def test_each_call_has_its_own_autocast_and_its_dtype() -> None:
     assert loads(dumps(case)) == case
     assert list_arounds(case) == ["bfloat16", "float16+uncached", "float16+uncached", "", "bfloat16"]
     dtypes = [check(at_call(case, place))["second"].dtype for place, _ in enumerate(case.calls, 1)]
-    found = [str(value.dtype).removeprefix("torch.") for value in run(case).outputs.values()]
+    found = [str(value.dtype).removeprefix("torch.") for value in run_case(case).outputs.values()]
     assert found == ["bfloat16", *dtypes] == ["bfloat16", "float16", "float16", "float32", "bfloat16"]
 
 
@@ -67,7 +62,7 @@ def test_calls_share_the_casts_of_an_autocast_that_is_kept() -> None:
     assert len(opened) == 2
     assert lines[-1] == "        yield inputs(seed=200)"
     casts = {
-        cached: run(replace(case, around=around)) for cached, around in ((1, "bfloat16"), (0, "bfloat16+uncached"))
+        cached: run_case(replace(case, around=around)) for cached, around in ((1, "bfloat16"), (0, "bfloat16+uncached"))
     }
     # One cast has one gradient, in the lower dtype; casts of their own have gradients that add up in float32.
     assert (gradient(casts[1]) - gradient(casts[0])).abs().max() > 0
@@ -77,9 +72,9 @@ def test_calls_share_the_casts_of_an_autocast_that_is_kept() -> None:
 def test_autocast_is_around_forward_alone_or_around_the_backward_pass_too(over_backward: bool) -> None:
     """A value left in float32 has a gradient in float32, unless autocast is around the backward pass."""
     case = replace(CASE, regions=(OFF,), around_backward=over_backward)
-    plain = run(replace(case, around="", regions=()))
+    plain = run_case(replace(case, around="", regions=()))
     assert loads(dumps(case)) == case
-    assert torch.equal(gradient(run(case)), gradient(plain)) != over_backward
+    assert torch.equal(gradient(run_case(case)), gradient(plain)) != over_backward
 
 
 def test_the_reference_casts_nothing() -> None:
@@ -87,7 +82,9 @@ def test_the_reference_casts_nothing() -> None:
         found = []
         for one in (case, replace(case, around="", around_backward=False, calls=(LaterCall(),) * len(case.calls))):
             program = Program(source(one))
-            found.append(reference(program.module(True), program.calls, training=True, cotangents=run(one).cotangents))
+            found.append(
+                reference(program.module(True), program.calls, training=True, cotangents=run_case(one).cotangents)
+            )
         assert gradient(found[0]).dtype == torch.float64
         first = Value("output", 0)
         assert torch.equal(found[0].outputs[first], found[1].outputs[first])
@@ -97,7 +94,7 @@ def test_inputs_without_a_gradient_are_told_if_a_later_call_trains() -> None:
     fixed = replace(CASE.inputs[0], requires_grad=False)
     case = replace(CASE, mode="inference", inputs=(fixed, *CASE.inputs[1:]), calls=(LaterCall(under="training"),))
     assert "without_gradient = ['x']" in source(case)
-    assert [name.kind for name in run(case).gradients] == ["parameter"]
+    assert [name.kind for name in run_case(case).gradients] == ["parameter"]
 
 
 def test_what_eager_reads_from_before_a_change_is_refused() -> None:

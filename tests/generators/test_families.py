@@ -20,7 +20,7 @@ from generators.program.type_check import check
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.families import FAMILIES
-from generators.sampling.sample import draw_dims, sample
+from generators.sampling.sample import sample
 from tests.generators.test_contracts import contract_holds
 from tests.generators.test_sample import has_its_types, plain_cases
 
@@ -55,6 +55,14 @@ def test_a_family_writes_valid_cases_in_both_modes_and_all_dtypes(name: str) -> 
 
 
 @pytest.mark.samples
+@pytest.mark.parametrize("name", ["multihead", "transformer_layers", "flex"])
+def test_layers_are_written_as_eager_takes_them(name: str) -> None:
+    cases = [sample(4, index, family=name) for index in range(8 if name == "flex" else 25)]
+    assert all(loads(dumps(case)) == case for case in cases)
+    assert sum(map(has_its_types, cases)) >= 0.95 * len(cases)
+
+
+@pytest.mark.samples
 @pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if family.write is not None])
 def test_what_a_family_says_its_attention_computes_is_what_it_computes(name: str) -> None:
     for index in range(12):
@@ -77,32 +85,10 @@ def test_sizes_of_zero_are_seldom() -> None:
         check(case)
 
 
-WRITTEN = ("multihead", "transformer_layers", "flex")
-
-
 @pytest.fixture(autouse=True)
 def _fast_path() -> Iterator[None]:
     yield
     torch.backends.mha.set_fastpath_enabled(True)
-
-
-def of_family(name: str, index: int) -> Case:
-    """A case as one family writes it."""
-    c = Choices(f"{name}:{index}")
-    write = FAMILIES[name].write
-    assert write is not None
-    dtype = c.pick(("float32", "bfloat16", "float16"))
-    b = Builder(draw_dims(c), dtype, c.pick(("inference", "inference", "training")))
-    return b.case(write(b, c), dynamic=False)
-
-
-@pytest.mark.samples
-@pytest.mark.parametrize("name", WRITTEN)
-def test_a_family_writes_what_eager_takes_and_a_file_keeps(name: str) -> None:
-    cases = [of_family(name, index) for index in range(25)]
-    assert all(loads(dumps(case)) == case for case in cases)
-    run = cases[: 8 if name == "flex" else None]
-    assert sum(has_its_types(case) for case in run) >= 0.95 * len(run)
 
 
 @pytest.mark.samples
@@ -162,7 +148,7 @@ def test_dropout_of_a_layer_is_random_in_training_alone() -> None:
 
 
 def test_flex_attention_defines_its_modifications() -> None:
-    texts = [source(of_family("flex", i)) for i in range(80)]
+    texts = [source(sample(4, i, family="flex")) for i in range(80)]
     assert any("        def score_mod(score, b, h, q_idx, kv_idx):\n            return " in text for text in texts)
     assert any(
         "block_mask=create_block_mask(mask_mod, None, None, q.size(2), k.size(2), device=q.device)" in t for t in texts

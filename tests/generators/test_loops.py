@@ -8,7 +8,6 @@ import torch
 
 from corpus.casefile import dumps, loads
 from corpus.passes.program import drop_regions
-from generators.errors import CaseError
 from generators.program.case import Carry, Case, Input, Region, Values
 from generators.program.edits import skip_op
 from generators.program.emit import list_unplain, source
@@ -18,7 +17,7 @@ from generators.program.regions import call_directly
 from generators.program.sizes import Size
 from generators.program.type_check import check, prune
 from generators.sampling.parts import WithParts
-from tests.generators.plain import close, in_float64
+from tests.generators.plain import close, in_float64, run_both, same
 
 BATCH, WIDE, STEP = ((*map(Size.of, names),) for names in (("B", "D"), ("T", "B", "D"), ("D", "D")))
 LOOP = Region(
@@ -66,29 +65,9 @@ def test_scans_and_loops_are_the_recurrence_that_a_person_writes(reverse: bool) 
     out, kept = (torch.stack(rows[::-1] if reverse else rows) for rows in zip(*found, strict=True))
     loop = call_directly(case, "scan")
     assert list_unplain(loop) == () and "scan(" not in source(loop)
-    texts = [source(case), source(case, plain=True), source(loop)]
-    runs = [in_float64(text, training=True) for text in texts]
-    for run in runs:
-        assert all(map(close, run.outputs, (out, state, kept)))
-        pairs = zip(run.gradients, runs[1].gradients, strict=True)
-        assert all(one is not None and other is not None and close(one, other) for one, other in pairs)
-
-
-@pytest.mark.parametrize(
-    ("changes", "error"),
-    [
-        ({"carries": (Carry("h", "out"),)}, "of its own from before the loop"),
-        ({"carries": (Carry("mixed", "last"),)}, "of its own from before the loop"),
-        ({"carries": (Carry("h", "last"), Carry("c", "last"))}, "of its own from before the loop"),
-        ({"carries": (Carry("h", "last"), Carry("w", "old"))}, "'old' has another type than 'w'"),
-        ({"carries": (Carry("h", "kept"),)}, "'kept' has another type than 'h'"),
-        ({"carries": (), "ops": LOOP.ops[:-1]}, "scan returns memory of another value"),
-        ({"kind": "map"}, "map has no carries and no direction"),
-    ],
-)
-def test_steps_hand_on_values_of_one_type(changes: dict[str, object], error: str) -> None:
-    with pytest.raises(CaseError, match=error):
-        check(replace(CASE, regions=(replace(LOOP, **changes),)))  # type: ignore[arg-type]
+    ours, plain = run_both(case)
+    assert all(map(close, plain.outputs, (out, state, kept)))
+    assert same(ours, plain) and same(in_float64(source(loop), training=True), plain)
 
 
 def test_files_pruning_and_shrinking_know_what_steps_hand_on() -> None:

@@ -19,29 +19,12 @@ from generators.program.references import rename
 from generators.program.simplicity import sort_key
 from generators.program.type_check import check, prune, types_of
 from generators.sampling.parts import WithParts
-
-_TEXT = """
-case_format: 1
-dims: {B: 2, S: 4}
-inputs:
-  x: {shape: [B, S], dtype: float32}
-ops:
-- {name: scaled, op: div, args: [x], other: 0.5}
-- {name: summed, op: add, args: [scaled, x], alpha: 1.0}
-- {name: out, op: roll, args: [summed], dims: [1], shifts: [3]}
-returns: [out]
-calls:
-- {numbers: [[scale, -2.0], [alpha, 0.5]]}
-- {numbers: [[alpha, 2.0]]}
-numbers:
-  scale: {value: 1.5, uses: [{op: scaled, attribute: other, formula: third}]}
-  alpha: {value: 1.0, uses: [{op: summed, attribute: alpha}]}
-"""
+from tests.corpus.test_mistakes import GROUPS
 
 
 @pytest.fixture
 def case() -> Case:
-    return loads(_TEXT)
+    return loads(GROUPS["numbers"]["text"])
 
 
 def test_forward_takes_numbers(case: Case) -> None:
@@ -66,24 +49,6 @@ def test_later_call_is_a_program_with_its_numbers(case: Case) -> None:
     # The number that the second call leaves out is that of the first call.
     assert at_call(case, 2).makers["scaled"].attr("other") == 0.5
     assert check(called)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("value: 1.0, uses", "value: 2.0, uses", "alpha of summed is 1.0, not 2.0"),
-        ("formula: third", "formula: fourth", "formula is 'fourth'"),
-        ("attribute: alpha}", "attribute: beta}", "summed.beta is no attribute"),
-        ("[[alpha, 2.0]]", "[[beta, 2.0]]", "beta is no number"),
-        ("[[alpha, 2.0]]", "[[alpha, 5000000000]]", "more than 31 bits"),
-        ("{op: scaled, attribute: other, formula: third}", "{op: out, attribute: dims}", "dims of out is"),
-        ("scale: {value", "max: {value", "the text has the name"),
-        ("returns: [out]", "returns: [out]\nregions: [{kind: checkpoint, ops: [scaled]}]", "lies in a region"),
-    ],
-)
-def test_numbers_that_are_refused(old: str, new: str, message: str) -> None:
-    with pytest.raises(CaseError, match=message):
-        loads(_TEXT.replace(old, new))
 
 
 def test_structure_of_the_text_is_no_number(case: Case) -> None:

@@ -1,7 +1,6 @@
 """Programs: what is refused and written; regions: two texts with one meaning, and the runs that each kind takes."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from generators.program.ops import make_op
 from generators.program.regions import FUNCTION, REGIONS, SHARED, call_directly
 from generators.program.sizes import Size
 from generators.program.type_check import check, is_valid, prune
-from tests.generators.plain import close, in_float64
+from tests.generators.plain import close, in_float64, run_both, same
 from tests.generators.test_sample import run_eager
 
 
@@ -98,15 +97,6 @@ def with_write(kind: str, *args: str, mode: str = "inference", **attrs: Attr) ->
     return replace(STATE, ops=(*STATE.ops, make_op("written", kind, args, attrs)), mode=mode)
 
 
-def run_module(case: Case) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    scope: dict[str, Any] = {}
-    exec(source(case), scope)
-    module, given = scope["Module"](), scope["inputs"]()
-    with torch.no_grad():
-        found = module(*given)
-    return list(found) if isinstance(found, tuple) else [found], given
-
-
 @pytest.mark.parametrize(
     "case",
     [
@@ -127,32 +117,10 @@ def run_module(case: Case) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
 def test_what_is_written_is_what_eager_writes(case: Case) -> None:
     check(case)
     target = case.ops[-1].args[0]
-    before, _ = run_module(replace(case, ops=STATE.ops, returns=(target,)))
-    (after, result), _ = run_module(replace(case, returns=(target, "written")))
+    (before,) = run_eager(replace(case, ops=STATE.ops, returns=(target,)))
+    after, result = run_eager(replace(case, returns=(target, "written")))
     assert result is after
-    assert not torch.equal(after, before[0])
-
-
-@pytest.mark.parametrize("between", ["reshape", "expand", "square"])
-def test_memory_is_not_written_into_where_views_or_gradients_leave_doubt(between: str) -> None:
-    sizes = {} if between == "square" else {"sizes": shape("B", "S", "D")}
-    ops = (STATE.ops[0], make_op("seen", between, ["own"], sizes), make_op("written", "add_", ["own"], {"other": 1}))
-    target = "seen" if between == "expand" else "own"
-    case = replace(STATE, ops=(*ops[:2], replace(ops[2], args=(target,))), mode="training", returns=("seen",))
-    with pytest.raises(CaseError):
-        check(case)
-
-
-@pytest.mark.parametrize(("index", "message"), [(1, ""), (0, "of which it also reads")])
-def test_a_part_of_an_axis_may_be_written_from_another_part(index: int, message: str) -> None:
-    parts = (
-        make_op("first", "select", ["own"], {"dim": 1}),
-        make_op("other", "select", ["own"], {"dim": 1, "index": 1}),
-    )
-    half = make_op("read", "narrow", ["other" if index else "first"], {"dim": 0, "stop": Size.of(1)})
-    case = replace(STATE, ops=(*STATE.ops, *parts, half, make_op("written", "copy_", ["first", "read"], {})))
-    with pytest.raises(CaseError, match=message) if message else nullcontext():
-        check(case)
+    assert not torch.equal(after, before)
 
 
 def written_through(view: Op, kind: str = "fill_", mode: str = "inference") -> Case:
@@ -185,23 +153,9 @@ EXPANDED = view_of_own("expand", sizes=(Size.of(2), *STATE.inputs[0].shape))
 def test_eager_writes_through_odd_views(view: Op, kind: str) -> None:
     case = written_through(view, kind)
     check(case)
-    (found,), _ = run_module(case)
-    (before,), _ = run_module(replace(case, ops=case.ops[:1]))
+    (found,), (before,) = run_eager(case), run_eager(replace(case, ops=case.ops[:1]))
     assert torch.equal(found, before) == (kind == "copy_")
     assert loads(dumps(case)) == case
-
-
-@pytest.mark.parametrize(
-    ("view", "kind", "mode", "message"),
-    [
-        (EXPANDED, "add_", "inference", "several elements have one place"),
-        (view_of_own("unfold", dim=1, size="2"), "fill_", "inference", "several elements have one place"),
-        (view_of_own("unbind", dim=1), "fill_", "training", "one of several views"),
-    ],
-)
-def test_writes_that_torch_refuses_are_refused(view: Op, kind: str, mode: str, message: str) -> None:
-    with pytest.raises(CaseError, match=message):
-        check(written_through(view, kind, mode))
 
 
 def test_slices_of_one_tensor_may_be_read_and_written_where_they_are_apart() -> None:
@@ -211,9 +165,12 @@ def test_slices_of_one_tensor_may_be_read_and_written_where_they_are_apart() -> 
     )
     write = make_op("written", "copy_", ["view", "read"], {})
     check(replace(STATE, ops=(STATE.ops[0], *slices, write), returns=("own",)))
-    overlapping = make_op("read", "narrow", ["own"], {"dim": 1, "stop": Size.of(1)})
-    with pytest.raises(CaseError, match="of which it also reads"):
-        check(replace(STATE, ops=(STATE.ops[0], slices[0], overlapping, write), returns=("own",)))
+
+
+def test_a_part_of_an_axis_may_be_written_from_another_part() -> None:
+    parts = [make_op(f"part{index}", "select", ["own"], {"dim": 1, "index": index}) for index in (0, 1)]
+    read = make_op("read", "narrow", ["part1"], {"dim": 0, "stop": Size.of(1)})
+    check(replace(STATE, ops=(*STATE.ops, *parts, read, make_op("written", "copy_", ["part0", "read"], {}))))
 
 
 def test_pruning_keeps_the_writes_that_something_sees() -> None:
@@ -264,23 +221,16 @@ def test_a_custom_operation_in_a_loop_sees_the_sizes_of_a_row() -> None:
     ops = (*CASE.ops[:3], view)
     regions = (Region("map", ("probs", "out"), "B"), Region("custom_op", ("probs", "out")))
     case = replace(CASE, ops=ops, mode="inference", regions=regions)
-    check(case)
-    ours, plain = (in_float64(source(case, plain=plain), training=False) for plain in (False, True))
+    ours, plain = run_both(case)
     assert close(ours.outputs[0], plain.outputs[0])
 
 
 @pytest.mark.parametrize("kind", [kind for kind in REGIONS if not REGIONS[kind].is_transform])
 def test_both_texts_compute_the_operations(kind: str) -> None:
-    case = with_region(kind)
-    check(case)
-    expected = in_float64(source(CASE), training=True)
-    for plain in (False, True):
-        found = in_float64(source(case, plain=plain), training=True)
-        assert close(expected.outputs[0], found.outputs[0])
-        if kind == "while_loop" and not plain:
-            continue  # torch's own gradient of a while_loop is wrong: corpus/known/while-loop-gradient.case.yaml
-        pairs = zip(expected.gradients, found.gradients, strict=True)
-        assert all(one is not None and other is not None and close(one, other) for one, other in pairs)
+    expected, (ours, plain) = in_float64(source(CASE), training=True), run_both(with_region(kind))
+    if kind == "while_loop":  # torch's own gradient of it is wrong: corpus/known/while-loop-gradient.case.yaml
+        ours.gradients = plain.gradients
+    assert same(ours, expected) and same(plain, expected)
 
 
 def test_a_while_loop_takes_the_sizes_of_each_call() -> None:
@@ -304,18 +254,14 @@ def nest(outer: str, inner: str, ops: tuple[str, ...] = RUN[1:]) -> Case:
 
 @pytest.mark.parametrize(("outer", "inner"), NESTED)
 def test_both_texts_of_a_region_within_a_region_compute_its_operations(outer: str, inner: str) -> None:
-    case = nest(outer, inner)
-    check(case)
     expected = in_float64(source(CASE), training=False)
-    for plain in (False, True):
-        assert close(expected.outputs[0], in_float64(source(case, plain=plain), training=False).outputs[0])
+    assert all(same(run, expected) for run in run_both(nest(outer, inner)))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in REGIONS if REGIONS[kind].is_transform and kind != FUNCTION])
 def test_both_texts_differentiate(kind: str) -> None:
     case = with_region(kind, ("scores", "probs", "mixed"))
-    check(case)
-    ours, plain = (in_float64(source(case, plain=plain), training=True) for plain in (False, True))
+    ours, plain = run_both(case)
     assert close(ours.outputs[0], plain.outputs[0])
     assert not close(ours.outputs[0], in_float64(source(replace(case, regions=())), training=True).outputs[0])
 
@@ -338,14 +284,12 @@ BY_RULE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 def test_a_function_has_the_gradients_of_its_rule_in_both_texts(option: str) -> None:
     rule, _, style = option.partition("+")
     case = replace(DOUBLED, regions=(Region(FUNCTION, ("twice", "out"), option=option),))
-    check(case)
     assert loads(dumps(case)) == case
-    for plain in (False, True):
-        run = in_float64(source(case, plain=plain), training=True)
+    expected, first = (in_float64(source(replace(DOUBLED, returns=(name,))), training=True) for name in ("out", "k"))
+    for run in run_both(case):
         out, gradients = run.outputs[0], run.gradients
-        assert close(out, in_float64(source(DOUBLED), training=True).outputs[0])
-        first = in_float64(source(replace(DOUBLED, returns=("k",))), training=True).outputs[0]
-        saved = out if rule == "of_result" or style.startswith("dirty") else first
+        assert close(out, expected.outputs[0])
+        saved = out if rule == "of_result" or style.startswith("dirty") else first.outputs[0]
         cotangent = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=out.dtype)
         of_second, of_first, *_ = gradients
         assert of_first is not None and close(of_first, BY_RULE[rule](cotangent, saved))
@@ -420,11 +364,9 @@ def test_recurrences_are_their_loops(form: str, axis: int, decay: tuple[int | st
     op = make_op("out", "decayed_sum", ["q", "decay"], {"dim": axis, "reverse": reverse, "form": form})
     inputs = CASE.inputs[0], Input("decay", shape(*decay), "float32", Values("uniform", seed=4))
     case = replace(CASE, inputs=inputs, ops=(op,), returns=("q", "decay", "out"))
-    check(case)
     assert list_unplain(case) == (form,) and not list_unplain(call_directly(case, form))
-    ours, plain = (in_float64(source(case, plain=plain), training=True) for plain in (False, True))
-    pairs = zip((*ours.outputs, *ours.gradients), (*plain.outputs, *plain.gradients), strict=True)
-    assert all(one is not None and other is not None and close(one, other) for one, other in pairs)
+    ours, plain = run_both(case)
+    assert same(ours, plain)
     whole = ours.outputs[-1]
     x, factor, out = (value.expand_as(whole).movedim(axis, 0).flip([0] * reverse) for value in ours.outputs)
     assert close(out[0], x[0]) and close(out[1:], factor[1:] * out[:-1] + x[1:])
@@ -444,14 +386,13 @@ def alike(option: str, kinds: tuple[str, ...] = ("mul", "mul")) -> Case:
 @pytest.mark.parametrize("option", SHARED)
 def test_regions_that_are_alike_share_a_function(option: str) -> None:
     case = alike(option)
-    check(case)
     assert loads(dumps(case)) == case
-    expected = in_float64(source(replace(case, regions=())), training=False).outputs[0]
+    expected = in_float64(source(replace(case, regions=())), training=False)
+    assert all(same(run, expected) for run in run_both(case))
     for plain in (False, True):
         text = source(case, plain=plain)
         assert text.count("nested_compile_region") == (0 if plain else 1 + (option == "layer_in_layer"))
         assert (text.count("k * 2.0"), text.count("k * 3.0")) == (1, 1)
-        assert close(in_float64(text, training=False).outputs[0], expected)
     assert source(alike(option, ("mul", "add"))).count("+ 3.0") == 1
     assert is_valid(replace(case, regions=tuple(replace(one, option="") for one in case.regions)))
 

@@ -21,7 +21,7 @@ from generators.program.writes import find_owners
 from generators.sampling.choices import Choices
 from generators.sampling.neighbours import compare, list_near
 from generators.sampling.parts import WithParts
-from tests.check.in_process import run_subject
+from tests.check.in_process import run_case, run_subject
 
 TAIL = Input("tail", (Size.of("B"), Size.of("S - 2")), "float32", part=SharedSlice("cache", dim=1, start=Size.of(2)))
 CACHE = Input("cache", (Size.of("B"), Size.of("S")), "float32", Values(seed=3))
@@ -56,7 +56,7 @@ def test_arguments_share_memory_in_every_run(dtype: torch.dtype) -> None:
 
     calls = program.calls(module, lambda memory: memory.to(dtype, copy=True))
     assert [shares(inputs) for inputs in calls] == [False, True, False]
-    found = execute(module, module, program.calls(module, lambda memory: memory.to(dtype, copy=True)), training=False)
+    found = run_case(share_later(SHARED), lambda memory: memory.to(dtype, copy=True))
     apart, shared, again = found.outputs.values()
     assert torch.equal(apart, again)
     assert torch.equal(shared[:, 2:], 3 * apart[:, 2:])
@@ -103,25 +103,6 @@ def test_a_part_of_equal_sizes_is_the_argument_itself() -> None:
     first, second = program.inputs()
     assert first is second
     program.close()
-
-
-@pytest.mark.parametrize(
-    ("case", "message"),
-    [
-        (with_input(TAIL, part=SharedSlice("other")), "expected another input that is no part"),
-        (with_input(TAIL, part=SharedSlice("tail")), "expected another input that is no part"),
-        (with_input(TAIL, part=SharedSlice("cache", dim=1, start=Size.of(3))), "no slice"),
-        (with_input(TAIL, part=SharedSlice("cache", dim=0)), "no slice"),
-        (with_input(TAIL, values=Values(seed=1)), "no values and no layout"),
-        (with_input(TAIL, dtype="float64"), "its owner's floating dtype"),
-        (replace(SHARED, mode="training"), "requires_grad: false"),
-        (replace(SHARED, calls=(LaterCall(dtype="float64"),)), "keep their dtype"),
-        (replace(SHARED, calls=(LaterCall(shares=True),)), "no argument is copied"),
-    ],
-)
-def test_parts_that_make_no_sense_are_refused(case: Case, message: str) -> None:
-    with pytest.raises(CaseError, match=message):
-        check(case)
 
 
 def test_a_write_reads_no_overlapping_argument() -> None:
@@ -171,13 +152,9 @@ def test_a_slice_of_a_parameter_has_its_gradient() -> None:
         ops=(make_op("out", "neg", ["tail"], {}),),
     )
     check(case)
-    program = Program(source(case))
-    module = program.module(training=True)
-    found = execute(module, module, program.calls(module), training=True)
-    (gradient,) = found.gradients.values()
+    (gradient,) = run_case(case).gradients.values()
     assert not gradient[:, :2].any()
     assert gradient[:, 2:].all()
-    program.close()
     written = replace(case, ops=SHARED.ops)
     with pytest.raises(CaseError, match="which needs a gradient"):
         check(written)

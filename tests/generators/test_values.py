@@ -1,8 +1,6 @@
 """Sizes over named dimensions, and kinds of values: what is written is what is read."""
 
-import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,6 +12,7 @@ from generators.program.case import Case, Input, Op, Values
 from generators.program.kept_places import PATTERNS, SPELLINGS, split_kind
 from generators.program.sizes import Size, product
 from generators.program.values import DISTRIBUTIONS
+from tests.test_tables import read_section
 
 NAMES = ("B", "H", "S", "Dk")
 sizes = st.recursive(
@@ -73,12 +72,9 @@ def fill(kind: str, scale: float = 1.0, param: float = 0.0, dtype: str = "float3
 
 
 def test_the_docs_list_all_kinds() -> None:
-    named = set(
-        re.findall(r"`([a-z_]+)`", Path("docs/cases.md").read_text().partition("## Values")[2].partition("## ")[0])
-    )
     parts = {part.name for pattern in PATTERNS.values() for part in pattern.parts}
     others = {name for name in DISTRIBUTIONS if split_kind(name) is None}
-    assert parts | others | {spelling.suffix for spelling in SPELLINGS} - {""} <= named
+    assert parts | others | {spelling.suffix for spelling in SPELLINGS} - {""} <= read_section("Values")
 
 
 def test_a_mask_loses_its_parts_and_keeps_its_spelling() -> None:

@@ -1,5 +1,7 @@
 """Variants of a case hold its contracts, and those in which a pattern was not seen to match are tried a few times."""
 
+from contextlib import suppress
+
 import pytest
 
 from corpus import casefile
@@ -13,8 +15,8 @@ from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.sample import sample
 from generators.sampling.variants import DROPOUT, HALF, INFERENCE, MIXED, TRAINING, Variant, make_variants, variant_of
-from tests.generators.plain import by_contract, close, in_float64, overwrites
-from tests.generators.test_contracts import values_of
+from tests.generators.plain import in_float64, overwrites
+from tests.generators.test_contracts import contract_holds
 from tests.generators.test_sample import run_eager
 
 POOL = [sample(4, i) for i in range(60)]
@@ -27,12 +29,8 @@ def test_contracts_that_are_kept_hold() -> None:
     kept = [new for new in kept if not is_random(new) and not overwrites(new)]
     assert len(kept) > 40
     for case in kept:
-        try:
-            contract = case.contracts[0]
-            values = values_of(case, contract)
-        except IndexError:  # numbers beyond an embedding's table: eager rejects it
-            continue
-        assert close(values[contract.output], by_contract(contract, values)), source(case)
+        with suppress(IndexError):  # numbers beyond an embedding's table: eager rejects it
+            assert contract_holds(case), source(case)
 
 
 @pytest.mark.samples

@@ -9,22 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from tests.importing.decoder import decoder
-
-Made = tuple[nn.Module, tuple[Any, ...]]
-
-
-class RMSNorm(nn.Module):
-    """As in Llama: normalised in float32."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = x.float()
-        h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6)
-        return self.weight * h.to(x.dtype)
+from tests.importing.decoder import RMSNorm, decoder
+from tests.importing.structured import Made, Rounded
 
 
 def rotate_half(x: Tensor) -> Tensor:
@@ -405,16 +391,6 @@ class Casts(nn.Module):
 
 def casts() -> Made:
     return Casts(), (torch.randn(8, 8),)
-
-
-class Rounded(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.round()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient
 
 
 class Special(nn.Module):

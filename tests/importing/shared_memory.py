@@ -1,11 +1,9 @@
 """Factories of modules whose arguments lie in one memory, which the module writes into."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
-Made = tuple[nn.Module, tuple[Any, ...]]
+from tests.importing.structured import Made
 
 
 class WrittenCache(nn.Module):

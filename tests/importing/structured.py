@@ -1,12 +1,13 @@
 """Modules whose own arguments have the structures of `benchmarks.planted_torch`: no random numbers have these."""
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-Made = tuple[nn.Module, tuple[Tensor, ...]]
+Made = tuple[nn.Module, tuple[Any, ...]]
 
 
 class Attention(nn.Module):
@@ -154,7 +155,7 @@ class CacheWriter(nn.Module):
         return functional.scaled_dot_product_attention(q, held, held)
 
 
-def cache_written() -> tuple[nn.Module, tuple[Any, ...]]:
+def cache_written() -> Made:
     return CacheWriter().eval(), (torch.randn(1, 2, 3, 8), KeyCache())
 
 
@@ -193,3 +194,24 @@ def padded() -> Made:
     positions = (keep.long().cumsum(-1) - 1).masked_fill(~keep, 1)
     added = torch.zeros(2, 1, 11, 11).masked_fill(~seen, torch.finfo(torch.float32).min)
     return Padded().eval(), (ids, keep.long(), positions, added)
+
+
+class MaskedTwice(nn.Module):
+    """An int64 mask of tokens, and an additive mask whose rows of padding keep nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.proj = nn.Linear(16, 48)
+
+    def forward(self, x: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
+        q, k, v = self.proj(x).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+        kept = v * tokens[:, None, :, None]
+        return functional.scaled_dot_product_attention(q, k, kept, attn_mask=mask[:, None])
+
+
+def masked_twice() -> Made:
+    """Prompts of two lengths, padded from the left."""
+    torch.manual_seed(0)
+    tokens = (torch.arange(20) >= torch.tensor([[0], [7]])).long()
+    mask = torch.where(tokens[:, None, :] * tokens[:, :, None] == 1, 0.0, -math.inf)
+    return MaskedTwice().train(), (torch.randn(2, 20, 16), tokens, mask)

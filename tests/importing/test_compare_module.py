@@ -21,13 +21,18 @@ from tests.importing.modules import plain
 MODULES, DECODER = "tests.importing.modules:", "tests.importing.decoder:decoder"
 
 
-def plant(directory: Path, defect: str) -> Path:
-    """An interpreter whose torch has a defect of `benchmarks/planted_torch`."""
-    python = directory / f"python-{defect}"
-    variables = f'ATTNFUZZ_PLANT={defect} PYTHONPATH="{ROOT / "benchmarks" / "planted_torch"}:$PYTHONPATH"'
-    python.write_text(f'#!/bin/sh\nexec env {variables} "{sys.executable}" "$@"\n', encoding="utf-8")
+def write_python(directory: Path, name: str, **variables: str | Path) -> Path:
+    """An interpreter that has variables in its environment. What is in PYTHONPATH goes before what is there."""
+    python, path = directory / f"python-{name}", variables.pop("PYTHONPATH", ROOT)
+    given = " ".join(f"{key}={value}" for key, value in variables.items())
+    python.write_text(f'#!/bin/sh\nexec env {given} PYTHONPATH="{path}:$PYTHONPATH" "{sys.executable}" "$@"\n')
     python.chmod(0o755)
     return python
+
+
+def plant(directory: Path, defect: str) -> Path:
+    """An interpreter whose torch has a defect of `benchmarks/planted_torch`."""
+    return write_python(directory, defect, ATTNFUZZ_PLANT=defect, PYTHONPATH=ROOT / "benchmarks" / "planted_torch")
 
 
 def compare(tmp_path: Path, factory: str, *options: str | Path) -> tuple[int, dict[tuple[str, str], dict[str, Any]]]:
@@ -182,10 +187,7 @@ def test_a_campaign_begins_with_the_module_itself(tmp_path: Path) -> None:
 def test_a_torch_without_the_factory_judges_what_repeats_the_module(tmp_path: Path) -> None:
     """The second interpreter has a defect, and does not find the module."""
     (tmp_path / "only_here.py").write_text("from tests.importing.modules import plain\n", encoding="utf-8")
-    python = tmp_path / "python"
-    variables = f'PYTHONPATH="{tmp_path}:$PYTHONPATH"'
-    python.write_text(f'#!/bin/sh\nexec env {variables} "{sys.executable}" "$@"\n', encoding="utf-8")
-    python.chmod(0o755)
+    python = write_python(tmp_path, "here", PYTHONPATH=tmp_path)
     options = ("--python", python, "--python", plant(tmp_path, "scale_dropped"), "--subject", "passes")
     code, rows = compare(tmp_path, "only_here:plain", *options)
     row = rows["Plain", "passes"]
@@ -208,12 +210,8 @@ def test_a_torch_that_can_not_run_the_module_refuses_it(tmp_path: Path) -> None:
         "    if 'ATTNFUZZ_PLANT' in os.environ:\n        raise RuntimeError('no kernel')\n    return made()\n",
         encoding="utf-8",
     )
-    pythons = []
-    for name, variables in (("old", ""), ("new", "ATTNFUZZ_PLANT=")):
-        pythons.append(tmp_path / name)
-        paths = f'PYTHONPATH="{tmp_path}:$PYTHONPATH"'
-        pythons[-1].write_text(f'#!/bin/sh\nexec env {variables} {paths} "{sys.executable}" "$@"\n', encoding="utf-8")
-        pythons[-1].chmod(0o755)
-    code, rows = compare(tmp_path, "moody:plain", "--python", pythons[0], "--python", pythons[1], "--subject", "passes")
+    old = write_python(tmp_path, "old", PYTHONPATH=tmp_path)
+    new = write_python(tmp_path, "new", ATTNFUZZ_PLANT="", PYTHONPATH=tmp_path)
+    code, rows = compare(tmp_path, "moody:plain", "--python", old, "--python", new, "--subject", "passes")
     assert (code, {row["answer"] for row in rows.values()}) == (1, {"newly refused"})
     assert "no kernel" in rows["Plain", "eager"]["new"]["why"]

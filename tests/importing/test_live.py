@@ -1,11 +1,7 @@
 """A user's module is judged as it is: with its own arguments, parameters and modes."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import reduce
-from importlib import import_module
+from collections.abc import Callable
 from typing import Any, cast
-from unittest import mock
 
 import pytest
 import torch
@@ -16,23 +12,15 @@ from fuzz.check.check import check
 from fuzz.check.module.module_session import ModuleSession
 from fuzz.check.run.subject_builder import Subject, available
 from fuzz.check.torch_api.settings import configure_torch
+from fuzz.check.torch_api.torch_internals import wrap
 from fuzz.protocol import Check, Live, Parted, Result, Verdict
 from fuzz.protocol.failures import FaultyOperation
 from fuzz.protocol.recording import Loaded, LoadModule
+from tests.check.in_process import changing
 from tests.importing import shared_memory
 from tests.importing.structured import CacheWriter, KeyCache
 
 HARMLESS = {Verdict.OK, Verdict.ROUNDING}
-
-
-@contextmanager
-def planted(name: str) -> Iterator[None]:
-    """Within it torch has a defect of `benchmarks/planted_torch`."""
-    module, path, change = FUNCTIONS[name]
-    *owners, attribute = path.split(".")
-    owner: Any = reduce(getattr, owners, import_module(module))
-    with mock.patch.object(owner, attribute, change(getattr(owner, attribute))):
-        yield
 
 
 def judge(factory: str, live: Live, *names: str, subjects: dict[str, Subject] | None = None) -> Result:
@@ -52,7 +40,7 @@ def judge(factory: str, live: Live, *names: str, subjects: dict[str, Subject] | 
 
 @pytest.mark.parametrize("defect", STRUCTURES)
 def test_a_defect_that_needs_structure_is_seen(defect: str) -> None:
-    with planted(defect):
+    with wrap(*FUNCTIONS[defect]):
         (wrong,) = judge(f"structured:{defect}", Live("")).results
     assert wrong.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT)
     (right,) = judge(f"structured:{defect}", Live("")).results
@@ -60,14 +48,14 @@ def test_a_defect_that_needs_structure_is_seen(defect: str) -> None:
 
 
 def test_a_block_meets_the_arguments_of_its_own_call() -> None:
-    with planted("padded_left"):
+    with wrap(*FUNCTIONS["padded_left"]):
         (wrong,) = judge("structured:padded_left", Live("attn")).results
         (right,) = judge("structured:padded_left", Live("norm")).results
     assert (wrong.verdict, right.verdict in HARMLESS) == (Verdict.WRONG_RESULT, True)
 
 
 def test_the_first_block_that_is_wrong_is_named() -> None:
-    with planted("padded_left"):
+    with wrap(*FUNCTIONS["padded_left"]):
         (result,) = judge("structured:padded_left", Live("", watched=("attn", "norm"))).results
     # All results of one compiled program are spoiled, so the block that ends first is named.
     assert result.observations == (Parted("norm"),)
@@ -123,10 +111,7 @@ def test_writes_into_objects_are_compared(*, is_of_call: bool) -> None:
 
 
 def test_complex_results_are_judged() -> None:
-    def compile_wrongly(module: nn.Module, _dynamic: bool | None) -> Callable[..., Any]:
-        return lambda x: 1.1 * module(x)
-
-    subjects = {"wrong": Subject("wrong", compile_wrongly), "eager": available()["eager"]}
+    subjects = {"wrong": changing(lambda out: 1.1 * out, "wrong"), "eager": available()["eager"]}
     wrong, right = judge("structured:spectrum", Live(""), *subjects, subjects=subjects).results
     assert (wrong.verdict, right.verdict) == (Verdict.WRONG_RESULT, Verdict.OK)
 

@@ -18,7 +18,6 @@ from fuzz.attribution.edits import (
     CAST_OVER_BACKWARD,
     DROPOUT,
     FUNCTIONS_APART,
-    OF_OPERANDS,
     TOUCHING,
     UNCHANGED,
     UNEXPANDED,
@@ -29,8 +28,8 @@ from fuzz.attribution.edits import (
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, subject_of
 from fuzz.bug_identity import compare_outcome
-from fuzz.experiments import DECOMPOSED, EXPERIMENTS, NO_PATTERNS, Edit, OtherSubject, Outcome, Trial, Tried
-from fuzz.protocol import Verdict
+from fuzz.experiments import DECOMPOSED, EXPERIMENTS, NARROWER, NO_PATTERNS, Edit, OtherSubject, Outcome, Trial, Tried
+from fuzz.protocol import EAGER, Verdict
 from fuzz.protocol.rewrites import CALL, CONTIGUOUS, DROPPED, EXPANDED, WrongRewrite, are_all_known
 from generators.errors import UserError
 from generators.program.calls import at_call
@@ -231,7 +230,7 @@ def list_conditions(study: Study) -> Iterator[Trial]:
     yield from (Trial(_DEFAULT, name) for name, _ in case.settings)
     yield from (
         Trial(name)
-        for name in (CAST_OVER_BACKWARD, *OF_OPERANDS, "wide_integers", "offset_given")
+        for name in (CAST_OVER_BACKWARD, *NARROWER[EAGER], "wide_integers", "offset_given")
         if edit(Trial(name), case) is not None
     )
     yield from (Trial(DROPPED, kind) for kind in reversed(kinds) if kind not in usual)

@@ -1,5 +1,7 @@
 """Reads arithmetic of two arguments, norms of vectors, casts and constants."""
 
+from typing import Any
+
 from fuzz.importing.call import ImportedCall, Reader, TensorNumber, freeze
 from fuzz.importing.program import Untranslatable
 from generators.program.case import Attr, TensorType
@@ -94,16 +96,15 @@ def _cast_to(call: ImportedCall, dtype: str, form: str) -> list[str]:
 
 def _create(call: ImportedCall) -> list[str]:
     """A constant: `zeros`, `new_zeros`, `zeros_like` and so on. Zeros stand for `empty`: a later call writes them."""
-    kind = call.function.replace("empty", "zeros")
-    result, value, dtype = call.result, call.take("fill_value"), call.take("dtype")
-    sizes = {} if kind.endswith("_like") else {"sizes": result.shape}
-    args = [call.take_tensor()] if kind.startswith("new_") or kind.endswith("_like") else []
-    is_own = bool(args) and call.program.types[args[0]].dtype == result.dtype and dtype is None
-    attrs: dict[str, Attr] = {} if is_own else {"dtype": result.dtype}
+    kind, result = call.function.replace("empty", "zeros"), call.result
+    is_like = isinstance(call.given.get("input"), TensorNumber) and "dtype" not in call.given
+    is_own = is_like and call.type(call.given["input"]).dtype == result.dtype
+    attrs: dict[str, Any] = {} if is_own else {"dtype": result.dtype}
     if "full" in kind:
-        attrs["value"] = call.number(freeze(value), TensorType((), result.dtype))
-    call.take_rest()
-    return [call.emit(kind, args, **attrs, **sizes)]
+        attrs["value"] = call.number(freeze(call.take("fill_value")), TensorType((), result.dtype))
+    if not kind.endswith("_like"):
+        attrs["sizes"] = result.shape
+    return call.read(kind=kind, **attrs)
 
 
 def _scalar(call: ImportedCall) -> list[str]:
@@ -121,23 +122,11 @@ def _as_tensor(call: ImportedCall) -> list[str]:
     return _to_dtype(call) if isinstance(next(iter(call.given.values())), TensorNumber) else _scalar(call)
 
 
-def _range(call: ImportedCall) -> list[str]:
-    bounds = [freeze(call.take(name)) for name in ("start", "end", "step")]
-    numbers = [plain if bound is None else bound for bound, plain in zip(bounds, (0, 0, 1), strict=True)]
-    # Whole numbers may be sizes.
-    start, stop, step = (int(number) if number == int(number) else number for number in numbers)
-    return [call.emit("arange", [], start=start, stop=stop, step=step, dtype=call.result.dtype)]
-
-
-def _grid(call: ImportedCall) -> list[str]:
-    start, stop, _ = map(call.take, ("start", "end", "steps"))
-    return [call.emit("linspace", [], start=start, stop=stop, steps=call.result.shape[0], dtype=call.result.dtype)]
-
-
-def _identity(call: ImportedCall) -> list[str]:
-    rows, columns = call.result.shape
-    call.take_rest()
-    return [call.emit("eye", [], rows=rows, columns=None if columns == rows else columns, dtype=call.result.dtype)]
+def _count(call: ImportedCall) -> list[str]:
+    if call.function == "arange":  # whole numbers may be sizes
+        bounds = {name: value for name, value in call.given.items() if name in ("start", "end", "step")}
+        call.given |= {name: int(value) for name, value in bounds.items() if value == int(value)}
+    return call.read(dtype=call.result.dtype)
 
 
 READERS: dict[str, Reader] = {
@@ -153,8 +142,6 @@ READERS: dict[str, Reader] = {
     "where": _where,
     **dict.fromkeys(("tensor", "scalar_tensor"), _scalar),
     **dict.fromkeys(("as_tensor", "asarray"), _as_tensor),
-    "arange": _range,
-    "linspace": _grid,
-    "eye": _identity,
+    **dict.fromkeys(("arange", "linspace", "eye"), _count),
 }
 """By the last part of the function's name."""

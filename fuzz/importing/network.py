@@ -1,6 +1,6 @@
 """Reads embeddings, attention, convolutions, pooling and products by equations."""
 
-from fuzz.importing.call import ImportedCall, Reader, freeze
+from fuzz.importing.call import ImportedCall, Reader
 from fuzz.importing.program import Untranslatable
 from generators.program.case import Attr
 from generators.program.ops import find_probability
@@ -80,11 +80,9 @@ def _pad_before(call: ImportedCall, first: str) -> tuple[str, Attr]:
 
 
 def _pool_to(call: ImportedCall) -> list[str]:
-    tensor, wanted = call.take("input"), call.take("output_size")
-    shape = call.type(tensor).sizes({})[2:]
+    shape, wanted = call.type(call.given["input"]).sizes({})[2:], call.given["output_size"]
     sizes = wanted if isinstance(wanted, list) else [wanted] * len(shape)
-    whole = tuple(length if size is None else size for size, length in zip(sizes, shape, strict=True))
-    return [call.emit(call.function, [call.tensor(tensor)], sizes=whole)]
+    return call.read(sizes=tuple(length if size is None else size for size, length in zip(sizes, shape, strict=True)))
 
 
 def _batch_norm(call: ImportedCall) -> list[str]:
@@ -101,22 +99,11 @@ def _batch_norm(call: ImportedCall) -> list[str]:
 
 
 def _interpolate(call: ImportedCall) -> list[str]:
-    args, size, scale = [call.take_tensor()], call.take("size"), call.take("scale_factor")
-    if isinstance(scale, list) and len(set(scale)) > 1:
+    scale, _ = call.take("scale_factor"), call.take("recompute_scale_factor")
+    scales = {*scale} if isinstance(scale, list) else {scale}
+    if len(scales) > 1:
         raise Untranslatable(f"scale_factor={scale}")
-    scale = scale[0] if isinstance(scale, list) else scale
-    attrs: dict[str, Attr] = {name: bool(call.take(name)) for name in ("align_corners", "antialias")}
-    if scale is not None:
-        attrs["scale"] = float(scale)
-    elif size is not None:
-        attrs["sizes"] = freeze(size if isinstance(size, list) else [size])
-    call.take("recompute_scale_factor")
-    return [call.emit("interpolate", args, mode=call.take("mode"), **attrs)]
-
-
-def _one_hot(call: ImportedCall) -> list[str]:
-    call.take("num_classes")
-    return [call.emit("one_hot", [call.take_tensor()], classes=call.result.shape[-1])]
+    return call.read(scale=None if scale is None else float(scales.pop()))
 
 
 def _for_each_rank(*kinds: str) -> list[str]:
@@ -132,6 +119,6 @@ READERS: dict[str, Reader] = {
     **dict.fromkeys(_for_each_rank("adaptive_avg_pool{}d"), _pool_to),
     "batch_norm": _batch_norm,
     "interpolate": _interpolate,
-    "one_hot": _one_hot,
+    "one_hot": lambda call: call.read(classes=call.result.shape[-1]),
 }
 """By the last part of the function's name."""

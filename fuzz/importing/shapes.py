@@ -7,10 +7,6 @@ from fuzz.importing.program import Untranslatable
 from generators.program.case import Attr
 
 
-def _view(call: ImportedCall) -> list[str]:
-    return call.read(kind="view_dtype" if "dtype" in call.given else "view")
-
-
 def _view_as(call: ImportedCall) -> list[str]:
     kind = call.function.removesuffix("_as")
     return [call.emit(kind, [call.take_tensor()], sizes=call.type(call.take("other")).shape)]
@@ -58,11 +54,6 @@ def _split(call: ImportedCall) -> list[str]:
     elif call.function not in ("chunk", "tensor_split") and not isinstance(given[0], list):
         attrs = {"size": given[0]}
     return [call.emit(kind, args, **attrs, dim=dim, index=index) for index in range(len(results))]
-
-
-def _narrow(call: ImportedCall) -> list[str]:
-    tensor, (dim, start, length) = call.take_tensor(), map(call.take, ("dim", "start", "length"))
-    return [call.emit("narrow", [tensor], dim=dim, start=start, stop=start + length)]
 
 
 def _join(call: ImportedCall) -> list[str]:
@@ -204,7 +195,7 @@ def _set_item(call: ImportedCall) -> list[str]:
 
 
 READERS: dict[str, Reader] = {
-    "view": _view,
+    "view": lambda call: call.read(kind="view_dtype" if "dtype" in call.given else "view"),
     "diagonal": lambda call: call.read(dim0=call.take("dim1"), dim1=call.take("dim2")),
     **dict.fromkeys(("view_as", "reshape_as"), _view_as),
     **dict.fromkeys(("movedim", "moveaxis"), _move),
@@ -214,7 +205,7 @@ READERS: dict[str, Reader] = {
     "meshgrid": _grid,
     "broadcast_tensors": _broadcast,
     "squeeze": _squeeze,
-    "narrow": _narrow,
+    "narrow": lambda call: call.read(stop=call.given["start"] + call.take("length")),
     "repeat_interleave": _repeat_interleave,
     "__getitem__": _get_item,
     "__setitem__": _set_item,

@@ -59,7 +59,7 @@ class ImportedCall:
         """Raise `Untranslatable` for an argument that is not read and has an effect."""
         for name, value in self.given.items():
             if not _is_default(value, self.defaults.get(name)):
-                raise Untranslatable(f"{name}={value!r}")
+                raise Untranslatable(f"{name}={'a tensor' if isinstance(value, TensorNumber) else value}")
 
     def tensor(self, value: Any) -> str:
         if not isinstance(value, TensorNumber):

@@ -149,9 +149,7 @@ class ModuleSession:
     def _record_root(self) -> CallRecorder:
         root, args, kwargs = self._copy_root()
         recorder = CallRecorder(root, (), ())
-        torch.manual_seed(0)
-        with recorder.watch_modules(), torch.set_grad_enabled(root.training), recorder:
-            root(*args, **kwargs)
+        self._run_recorded(recorder, args, kwargs, "")
         return recorder
 
     def _capture(self, path: str) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any], str]:

@@ -12,12 +12,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._jit_internal import boolean_dispatched
 from torch.fx.operator_schemas import create_type_hint, get_signature_for_torch_op, type_matches
 
 _SYNONYMS = {"self": "input", "axis": "dim", "keepdims": "keepdim"}
 """Names of parameters that torch takes for others."""
-_HARMLESS = ("out", "requires_grad", "device", "layout", "pin_memory", "non_blocking", "copy", "memory_format")
-"""Parameters whose value does not change a result; schemas lack the first two."""
+_HARMLESS = frozenset(
+    ("_stacklevel", "out", "requires_grad", "device", "layout", "pin_memory", "non_blocking", "copy", "memory_format")
+)
+"""Parameters whose value does not change a result; schemas lack the first three."""
 _PLACES = ("input", "other")
 """Names of the first arguments of a function without a schema, such as `Tensor.__and__`."""
 
@@ -49,10 +52,11 @@ def _list_signatures(function: Callable[..., Any]) -> Sequence[Signature]:
     """Of a Python function its own; else those of the schemas of its name."""
     signatures: Sequence[Signature] = ()
     if isinstance(function, types.FunctionType):
+        # F.max_pool2d and its like choose between two functions.
+        own = boolean_dispatched[function]["if_true"] if function in boolean_dispatched else function
         with suppress(ValueError):  # Tensor.__pow__ wraps a function of C
-            signatures = [inspect.signature(function)]
-    # F.max_pool2d and its like, which take anything, choose between two functions.
-    if not signatures or [*signatures[0].parameters] == ["args", "kwargs"]:
+            signatures = [inspect.signature(own)]
+    if not signatures:
         packet = getattr(torch.ops.aten, getattr(function, "__name__", ""), None)
         signatures = (packet and get_signature_for_torch_op(packet)) or []
     is_method = isinstance(function, types.MethodDescriptorType)

@@ -39,14 +39,15 @@ class Translation:
             self._require_readable(call, index)
             self._read(call, index)
         except Untranslatable as error:
-            del self.program.ops[kept:]
-            self._leave_out(call, str(error))
+            why = str(error)
         except CaseError as error:
-            del self.program.ops[kept:]
-            self._leave_out(call, error.mistake)
+            why = error.mistake
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            del self.program.ops[kept:]
-            self._leave_out(call, f"a form that is not read ({type(error).__name__})")
+            why = f"a form that is not read ({type(error).__name__})"
+        else:
+            return
+        del self.program.ops[kept:]
+        self._leave_out(call, why)
 
     def _leave_out(self, call: RecordedCall, why: str) -> None:
         """Count a call that no case can express. Tensors that it reads are returned, and its results become inputs."""
@@ -100,5 +101,6 @@ def translate(recorded: Recorded, refused: Mapping[int, str]) -> Translation:
 
 def _list_numbers(data: Any) -> list[int]:
     if isinstance(data, Mapping):
-        return [data["tensor"]] if "tensor" in data else [n for value in data.values() for n in _list_numbers(value)]
+        number = data.get("tensor")  # a parameter may have this name too
+        return [number] if isinstance(number, int) else [n for value in data.values() for n in _list_numbers(value)]
     return [n for item in data for n in _list_numbers(item)] if isinstance(data, (list, tuple)) else []

@@ -49,6 +49,8 @@ def read(call: Callable[[Tensor, Tensor], Any]) -> Any:
         (lambda x, _: x.diagonal(0, -1, -2), ("diagonal", ("x",), {"dim0": -1, "dim1": -2})),
         (lambda x, _: x.roll(1, 1), ("roll", ("x",), {"shifts": (Size.of(1),), "dims": (1,)})),
         (lambda x, y: x.where(y > 0, y), ("where", ("gt", "x", "y"), {})),
+        (lambda x, _: torch.split(x, 1), ("split", ("x",), {"size": Size.of(1), "dim": 0, "index": 1})),
+        (lambda x, y: x.view(y.shape), ("view", ("x",), {"sizes": (Size.of(2), Size.of(3))})),
         (lambda x, _: nn.Softmax(1)(x), ("softmax", ("x",), {"dim": 1, "form": "functional"})),
         (lambda x, _: nn.MaxPool1d(2, stride=1)(x[None])[0], ("select", ("max_pool1d",), {})),
         (lambda x, _: x.norm(p=2, dim=1, dtype=torch.float64), None),

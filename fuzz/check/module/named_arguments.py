@@ -58,7 +58,8 @@ def _list_signatures(function: Callable[..., Any]) -> Sequence[Signature]:
             signatures = [inspect.signature(own)]
     if not signatures:
         packet = getattr(torch.ops.aten, getattr(function, "__name__", ""), None)
-        signatures = (packet and get_signature_for_torch_op(packet)) or []
+        with suppress(NameError):  # torch.fx does not know the type Stream
+            signatures = (packet and get_signature_for_torch_op(packet)) or ()
     is_method = isinstance(function, types.MethodDescriptorType)
     return [
         signature.replace(
@@ -73,7 +74,7 @@ def _list_signatures(function: Callable[..., Any]) -> Sequence[Signature]:
 
 def _fits(signature: Signature, given: Mapping[str, Any]) -> bool:
     def tell(value: Any) -> object:
-        return create_type_hint(type(value)(map(type, value))) if isinstance(value, (list, tuple)) else type(value)
+        return create_type_hint(tuple(map(type, value))) if isinstance(value, (list, tuple)) else type(value)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about types within types

@@ -71,7 +71,8 @@ def _pad_before(call: ImportedCall, first: str) -> tuple[str, Attr]:
     """The argument, and the padding that keeps sizes. As in torch, a number that is left over pads the argument."""
     widths = call.type(call.given["weight"]).sizes({})[2:]
     steps = call.given.get("dilation", 1)
-    steps = steps if isinstance(steps, list) and len(steps) > 1 else [steps] * len(widths)
+    steps = steps if isinstance(steps, list) else [steps]
+    steps = steps if len(steps) > 1 else steps * len(widths)
     totals = [(width - 1) * step for width, step in zip(widths, steps, strict=True)]
     if any(total % 2 for total in totals):
         ends = tuple(end for total in reversed(totals) for end in (0, total % 2))

@@ -70,5 +70,7 @@ def test_a_call_is_read(call: Callable[[Tensor, Tensor], Any], op: Any) -> None:
 def test_a_function_of_two_results_is_two_operations() -> None:
     assert read(lambda x, _: x.max(1))[0] == [("max", ("x",), {"dim": 1}), ("argmax", ("x",), {"dim": 1})]
     assert read(lambda x, _: x.sort())[0] == [("sort", ("x",), {}), ("sort", ("x",), {"part": "indices"})]
+    pooled = read(lambda x, _: nn.MaxPool1d(2, return_indices=True)(x[None]))
+    assert ([kind for kind, *_ in pooled[0]], pooled[1]) == (["unsqueeze", "max_pool1d", "max_pool1d"], [])
     places = ("median", ("x",), {"dim": 1, "form": "indices"})
     assert read(lambda x, _: x.median(1))[0] == [("median", ("x",), {"dim": 1}), places]

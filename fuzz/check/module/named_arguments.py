@@ -18,9 +18,12 @@ from torch.fx.operator_schemas import create_type_hint, get_signature_for_torch_
 _SYNONYMS = {"self": "input", "axis": "dim", "keepdims": "keepdim"}
 """Names of parameters that torch takes for others."""
 _HARMLESS = frozenset(
-    ("_stacklevel", "out", "requires_grad", "device", "layout", "pin_memory", "non_blocking", "copy", "memory_format")
+    (
+        *("_stacklevel", "out", "requires_grad", "device", "layout", "pin_memory", "non_blocking", "copy"),
+        *("memory_format", "return_indices"),
+    )
 )
-"""Parameters whose value does not change a result; schemas lack the first three."""
+"""Parameters whose value changes no result, or whose results tell it; schemas lack the first three."""
 _PLACES = ("input", "other")
 """Names of the first arguments of a function without a schema, such as `Tensor.__and__`."""
 

@@ -18,19 +18,18 @@ def _arithmetic(call: ImportedCall) -> list[str]:
     kind, reverse = _ARITHMETIC[call.function], call.function in _REVERSED
     left, right, alpha, rounding = map(call.take, ("input", "other", "alpha", "rounding_mode"))
     tensors = [side for side in (left, right) if isinstance(side, TensorNumber)]
-    args = [call.tensor(side) for side in tensors]
     if rounding is not None:
         number = {} if tensors[1:] else {"other": freeze(right)}
-        return [call.emit("floor_divide", args, **number, form=rounding)]
+        return [call.emit("floor_divide", [*map(call.tensor, tensors)], **number, form=rounding)]
     attrs: dict[str, Attr] = {"alpha": alpha} if alpha is not None else {}
     if not tensors[1:]:
         number = left if right in tensors else right
         reverse ^= right in tensors
-        return [call.emit(kind, args, other=freeze(number), reverse=reverse, **attrs)]
-    if kind in ("add", "mul") and {call.type(side).dtype for side in tensors} == {"bool"}:
-        kind = {"add": "logical_or", "mul": "logical_and"}[kind]
-        attrs = {}
-    return [call.emit(kind, args[::-1] if reverse else args, **attrs)]
+        return [call.emit(kind, [*map(call.tensor, tensors)], other=freeze(number), reverse=reverse, **attrs)]
+    args = [call.tensor(side) for side in (tensors[::-1] if reverse else tensors)]
+    if kind in ("add", "mul") and {call.program.types[name].dtype for name in args} == {"bool"}:
+        return [call.emit({"add": "logical_or", "mul": "logical_and"}[kind], args)]
+    return [call.emit(kind, args, **attrs)]
 
 
 def _where(call: ImportedCall) -> list[str]:

@@ -154,10 +154,10 @@ def freeze(value: Any) -> Any:
 
 
 def _is_default(value: Any, default: Any) -> bool:
-    """Whether an argument says no more than a default, which may be a list with the given number for each axis."""
-    if value is None or isinstance(value, dict) or value == default:
-        return True
-    return isinstance(default, list) and [value] * max(1, len(default)) == default
+    """Whether an argument says no more than a default. Either may be a list with the other for each axis."""
+    one, several = (value, default) if isinstance(default, list) else (default, value)
+    is_same = value == default or (isinstance(several, list) and [one] * max(1, len(several)) == several)
+    return is_same or value is None or isinstance(value, dict)
 
 
 def _find_attribute(known: Mapping[str, Attribute], word: str) -> dict[str, Attr]:

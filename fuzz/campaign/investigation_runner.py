@@ -19,8 +19,8 @@ from fuzz.campaign.run_case import run_case
 from fuzz.campaign.saved_findings import SavedFindings, make_entry
 from fuzz.campaign.time_shares import FRUITLESS_SHARE, LONG_SHARE, MANY_WAITING, SHARE, TimeShares
 from fuzz.durations import format_count
-from fuzz.events import SuspicionClosed, SuspicionExamined
-from fuzz.run_store import Suspicion, SuspicionOutcome
+from fuzz.events import SuspicionClosed, SuspicionExamined, SuspicionOutcome
+from fuzz.run_store import Suspicion
 
 
 class InvestigationRunner:

@@ -6,7 +6,7 @@ from fuzz.ask.question import Question
 from fuzz.campaign.campaign_state import CampaignState
 from fuzz.campaign.crew import Crew
 from fuzz.campaign.schedule import Job
-from fuzz.events import CaseJudged, SuspicionRaised
+from fuzz.events import CaseJudged
 from fuzz.protocol import Result, Verdict
 from fuzz.protocol.render import name_refusal
 from fuzz.subjects import get_spec
@@ -93,36 +93,21 @@ def _record(state: CampaignState, crew: Crew, job: Job, result: Result) -> None:
     state.schedule.add_time(job.subjects, result.seconds, by_subject)
 
     unknown, known = state.suspicions.partition_known(case, result.results)
-    explained = tuple(finding.case_id for finding in known)
-
     coverage, is_new_coverage = state.search.record(case, result)
-    raised = state.results.record_case(
-        case,
-        position=state.numbers.finish(job.index),
-        unexplained=unknown,
-        explained=explained,
-        coverage=coverage,
-        queued=is_new_coverage,
-        chosen=job.chosen,
-        earlier=crew.case_worker.earlier,
+    event = CaseJudged(
+        index=job.index,
+        case=case.id,
+        worker=crew.number,
+        verdicts={one.subject: one.verdict for one in result.results},
+        rejected=result.rejected,
+        skipped={one.subject: name_refusal(one.failure) for one in result.results if one.verdict is Verdict.SKIPPED},
+        coverage=tuple(sorted(coverage)),
+        explained_by=tuple(finding.case_id for finding in known),
     )
-    state.bus.emit(
-        CaseJudged(
-            index=job.index,
-            case=case.id,
-            worker=crew.number,
-            verdicts={one.subject: one.verdict for one in result.results},
-            rejected=result.rejected,
-            skipped={
-                one.subject: name_refusal(one.failure) for one in result.results if one.verdict is Verdict.SKIPPED
-            },
-            coverage=tuple(sorted(coverage)),
-            explained_by=explained,
-        )
+    raised = state.results.record_case(
+        case, event, unexplained=unknown, queued=is_new_coverage, chosen=job.chosen, earlier=crew.case_worker.earlier
     )
     for finding in known:
         state.announce_bug(finding, case)
     for suspicion in raised:
-        failed = suspicion.result
-        state.bus.emit(SuspicionRaised(suspicion.id, suspicion.case.id, failed.subject, failed.verdict))
         state.suspicions.put(suspicion)

@@ -20,11 +20,11 @@ from fuzz.campaign.investigation import Conclusion
 from fuzz.campaign.known_bugs import KnownFinding
 from fuzz.campaign.options import StopReason
 from fuzz.error_location import describe_where
-from fuzz.events import FindingSaved, Notice
+from fuzz.events import FindingSaved, Notice, SuspicionOutcome
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.replay_result import read_recorded_result
-from fuzz.run_store import FindingRow, Suspicion, SuspicionOutcome
+from fuzz.run_store import FindingRow, Suspicion
 from fuzz.subjects import list_packages
 from generators.errors import UserError
 from generators.program.case import Case

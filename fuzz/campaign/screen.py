@@ -27,11 +27,12 @@ from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.cli import escape_controls, wrap
 from fuzz.commands import format_python, reproduce_lines, shorten
 from fuzz.durations import format_count, format_duration
+from fuzz.events import Counts, SuspicionOutcome
 from fuzz.protocol import NOISE, REFERENCE, CoverageKind, Verdict
 from fuzz.protocol.render import describe
 from fuzz.replay_result import describe_details
-from fuzz.run_store import FindingRow, SuspicionOutcome
-from fuzz.run_summary import Counts, FunctionSummary, RunRecorder, RunSummary
+from fuzz.run_store import FindingRow
+from fuzz.run_summary import FunctionSummary, RunSummary
 from fuzz.subjects import get_spec, is_user_function
 from fuzz.versions import spell_label
 
@@ -246,9 +247,10 @@ class Screen(events.Listener):
     is_output = True
 
     def __init__(
-        self, recorder: RunRecorder, investigations: InvestigationRunner, threads: Sequence[WorkerThread]
+        self, earlier: RunSummary, investigations: InvestigationRunner, threads: Sequence[WorkerThread]
     ) -> None:
-        self._recorder, self._investigations, self._threads = recorder, investigations, threads
+        """earlier: the run before this session"""
+        self._earlier, self._investigations, self._threads = earlier, investigations, threads
         self._options = investigations.state.options
         self._last, self._news = time.monotonic(), (0, 0, 0)
         self._console = Console(stderr=True, highlight=False)
@@ -275,7 +277,7 @@ class Screen(events.Listener):
 
     def tick(self) -> None:
         """Show the state when it is time."""
-        counts, since = self._recorder.counts, time.monotonic() - self._last
+        counts, since = self._investigations.state.results.counts, time.monotonic() - self._last
         news = (counts.closed, counts.lost, len(counts.faults))
         if self._live is not None:
             if since >= _REDRAW_SECONDS:
@@ -294,7 +296,7 @@ class Screen(events.Listener):
         live.start()
         live.update(table, refresh=True)
 
-    def close(self) -> None:
+    def finish(self) -> None:
         """Leave the last block standing."""
         if self._live is not None and self._live.is_started:
             self._redraw(self._live)
@@ -303,9 +305,12 @@ class Screen(events.Listener):
 
     def list_rows(self) -> Iterator[tuple[str, str]]:
         """The state: names and values. The elapsed time is of this session, other numbers are of all sessions."""
-        run, earlier, state = self._recorder.summarize(), self._recorder.earlier, self._investigations.state
+        state = self._investigations.state
+        run = RunSummary.read(state.results)
         counts = run.counts
-        spent = f"{format_duration(round(counts.seconds - earlier.counts.seconds))} (budget {self._options.budget})"
+        spent = (
+            f"{format_duration(round(counts.seconds - self._earlier.counts.seconds))} (budget {self._options.budget})"
+        )
         late = "; ends with what was begun" if state.stop.is_over and not counts.ended else ""
         late += ", a second Ctrl-C ends at once" if late and state.stop.reason is StopReason.INTERRUPTED else ""
         yield "elapsed", spent + late

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from fuzz.bug_identity import Signature, Symptom, kind_of, name_accused
 from fuzz.campaign.known_bugs import KnownBugs, KnownFinding
+from fuzz.events import SuspicionOutcome
 from fuzz.protocol import EAGER, SubjectResult, Verdict
-from fuzz.run_store import Results, Suspicion, SuspicionOutcome
+from fuzz.run_store import Results, Suspicion
 from fuzz.subjects import get_spec, is_user_function
 from generators.program.case import Case
 

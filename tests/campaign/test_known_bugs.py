@@ -19,7 +19,7 @@ from fuzz.replay_result import read_recorded_result
 from fuzz.run_store import Results
 from generators.program.case import Case
 from generators.records import encode
-from tests.campaign.fakes import case
+from tests.campaign.fakes import case, judged
 
 TORCH = "2.13.0"
 VERSIONS = {"torch": TORCH, "openvino": "2026.4.1"}
@@ -166,7 +166,7 @@ def fill(results: Results, queue: SuspicionQueue, *cases: Case) -> Signature:
     """Put a timeout of each case into the queue; gives their signature."""
     result = SubjectResult("inductor", Verdict.TIMEOUT)
     failures = [(one, result) for one in cases]
-    for suspicion in results.record_case(case("exp"), position=(1, frozenset()), unexplained=failures):
+    for suspicion in results.record_case(case("exp"), judged(), unexplained=failures):
         queue.put(suspicion)
     return KnownBugs().symptom(result, case("exp")).signature
 
@@ -198,7 +198,7 @@ def test_suspicions_about_the_users_function_come_before_those_about_eager(tmp_p
         (case("exp", "exp"), SubjectResult("mine:attention", Verdict.WRONG_RESULT)),
         (case("exp", "exp"), SubjectResult("mine:attention", Verdict.RUNTIME_ERROR)),
     ]
-    for suspicion in results.record_case(case("exp"), position=(1, frozenset()), unexplained=failures):
+    for suspicion in results.record_case(case("exp"), judged(), unexplained=failures):
         queue.put(suspicion)
     taken = [queue.take() for _ in failures]
     assert [one[0].result.verdict for one in taken if one] == ["wrong_result", "runtime_error", "eager_suspect"]
@@ -215,7 +215,7 @@ def test_wrong_numbers_of_another_compiler_come_before_its_exceptions(tmp_path: 
         (case("exp", "exp"), SubjectResult("inductor", Verdict.COMPILE_ERROR)),
         (case("exp", "relu"), SubjectResult("openvino", Verdict.WRONG_RESULT)),
     ]
-    for suspicion in results.record_case(case("exp"), position=(1, frozenset()), unexplained=failures):
+    for suspicion in results.record_case(case("exp"), judged(), unexplained=failures):
         queue.put(suspicion)
     first = [queue.take(with_exceptions=False) for _ in failures]
     assert [one[0].result.subject for one in first if one] == ["inductor", "openvino"]

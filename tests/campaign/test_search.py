@@ -1,6 +1,5 @@
 """A guided search keeps what reached something new, judges its variants, and continues."""
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,7 +25,7 @@ from generators.program.attention_stub import AttentionCall, list_calls
 from generators.program.case import Case
 from generators.program.portability import find_obstacle
 from generators.sampling.sample import Limits, sample
-from tests.campaign.fakes import case, options, sampler, setup
+from tests.campaign.fakes import case, events, judged, options, sampler, setup
 
 RULES = [
     {"match": "softmax", "applied_rewrites": ["mul_softmax_pattern"]},
@@ -84,7 +83,7 @@ def test_a_search_goes_on_with_its_queue(tmp_path: Path) -> None:
     assert before[0][0] in [queued for queued, _ in queue_of(second)]
     results = Results(second.out)
     try:
-        assert results.position()[0] == 31
+        assert results.counts.cursor == 31
         assert results.count_coverage()[CoverageItem(CoverageKind.REWRITE, "_sfdp_pattern_5_inference")] > 4
     finally:
         results.close()
@@ -96,10 +95,9 @@ def test_no_case_is_judged_twice(tmp_path: Path) -> None:
     given = options(tmp_path, "40x", engine="guided", rules=rules, seeds=(case("softmax", "exp"),))
     run_campaign(given, sampler("softmax"))
     run_campaign(given, sampler("softmax"))
-    events = map(json.loads, (given.out / "events.ndjson").read_text().splitlines())
-    judged = [event["case"] for event in events if event["event"] == "CaseJudged"]
+    cases = [event["case"] for event in events(given.out, "CaseJudged")]
     # What is drawn small programs may be equal by chance.
-    assert len(judged) == 80 and len(judged) - len(set(judged)) <= 2
+    assert len(cases) == 80 and len(cases) - len(set(cases)) <= 2
 
 
 def test_what_a_queued_case_reaches_later_is_in_the_queue_too(tmp_path: Path) -> None:
@@ -108,7 +106,7 @@ def test_what_a_queued_case_reaches_later_is_in_the_queue_too(tmp_path: Path) ->
         one = case("exp")
         items = [CoverageItem(CoverageKind.OP, name) for name in ("first", "second")]
         for item in items:
-            results.record_case(one, position=(1, frozenset()), coverage=frozenset({item}), queued=True)
+            results.record_case(one, judged(coverage=[item]), queued=True)
         assert list(results.queue()) == [(one, frozenset(items))]
     finally:
         results.close()
@@ -136,7 +134,7 @@ def test_functions_that_compute_attention_are_given_random_cases(tmp_path: Path)
     run_campaign(given, drawn)
     results = Results(given.out)
     try:
-        assert results.position()[0] == 6
+        assert results.counts.cursor == 6
         assert not results.count_coverage()
     finally:
         results.close()
@@ -154,8 +152,7 @@ def test_what_a_function_refuses_is_learned(tmp_path: Path) -> None:
     worker = setup(rules=[{**rule, "subjects": [NAME]} for rule in REFUSES], subjects=[NAME], attention=[NAME])
     given = options(tmp_path, "100x", subjects=(NAME,), worker_config=worker)
     run_campaign(given, sample)
-    events = map(json.loads, (given.out / "events.ndjson").read_text().splitlines())
-    verdicts = [event["verdicts"][NAME] for event in events if event["event"] == "CaseJudged"]
+    verdicts = [event["verdicts"][NAME] for event in events(given.out, "CaseJudged")]
     assert verdicts[:10].count("skipped") >= 3
     assert verdicts[-50:].count("ok") >= 40
 

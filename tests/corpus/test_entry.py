@@ -28,7 +28,8 @@ from corpus.ledger import Ledger
 from corpus.ledger import save as save_ledger
 from corpus.versions import sort_versions, spell_versions
 from fuzz.campaign.session import _enter_directory
-from fuzz.run_store import RESULTS_FILE, Results
+from fuzz.run_database import RESULTS_FILE
+from fuzz.run_store import Results
 from generators.errors import CaseError, UserError, UserErrors
 from generators.sampling.sample import sample
 from tests.command import run_command

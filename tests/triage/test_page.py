@@ -4,8 +4,10 @@ import html
 import json
 import re
 import subprocess
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -18,11 +20,11 @@ from fuzz.compilers.table import COMPILERS
 from fuzz.events import CampaignEnded, CampaignStarted, CaseJudged, Event, WorkerDied
 from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult, Verdict
 from fuzz.protocol.failures import Process, Raised
-from fuzz.run_store import RESULTS_FILE, FindingRow, Results
-from fuzz.run_summary import Counts, RunSummary
+from fuzz.run_database import RESULTS_FILE
+from fuzz.run_store import FindingRow, Results
+from fuzz.run_summary import RunSummary
 from generators.program.case import Case
 from generators.program.emit import source
-from generators.records import encode
 from tests.command import run_command
 from tests.triage.conftest import NUMBERS
 from triage.bugs import PAGE, renew_reports
@@ -50,13 +52,11 @@ def page(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def count(run: Path, *events: Event) -> None:
     """As if a run had these events, two seconds apart."""
-    results = Results(run)
-    counts = results.read_meta("counts", Counts)
-    for number, event in enumerate(events):
-        counts.add(event, 1e9 + 2 * number)
-    counts.seconds += 2.0 * (len(events) - 1)
-    results.set_meta({"counts": json.dumps(encode(counts))})
-    results.close()
+    with closing(Results(run)) as results, patch("fuzz.run_store.time.monotonic") as clock:
+        for number, event in enumerate(events):
+            clock.return_value = 2.0 * number
+            results.on_event(event, 1e9 + 2 * number)
+        results.finish()
 
 
 def found(case: Case) -> SubjectResult:
@@ -82,16 +82,15 @@ def finding(case: Case, kind: str = "new") -> FindingRow:
 def run(tmp_path: Path, case: Case) -> Path:
     directory = tmp_path / "run"
     directory.mkdir()
+    count(directory, STARTED, replace(JUDGED, index=1), CampaignEnded(reason="budget spent"))
     results = Results(directory)
     rewrites = [
         CoverageItem(CoverageKind.REWRITE, name) for name in ("_sfdp_pattern_3_half_training", "pointless_view")
     ]
     coverage = frozenset({*rewrites, CoverageItem(CoverageKind.OP, "aten.bmm")})
-    results.record_case(case, position=(1, frozenset()), coverage=coverage)
+    results.record_case(case, replace(JUDGED, coverage=tuple(coverage)))
     results.add_finding(None, finding(case))
     results.close()
-    ended = CampaignEnded(reason="budget spent")
-    count(directory, STARTED, JUDGED, JUDGED, ended)
     return directory
 
 
@@ -119,11 +118,11 @@ def test_what_cases_and_messages_say_is_text_and_nothing_leaves_the_file(run: Pa
 
 
 def test_a_campaign_that_still_runs_is_shown_and_left_alone(run: Path, case: Case) -> None:
-    count(run, STARTED, replace(JUDGED, rejected="no such thing"))
+    count(run, STARTED, replace(JUDGED, index=2, rejected="no such thing"))
     results = Results(run)
     try:
         text, _ = make_page(RunSummary.load(run))
-        results.set_meta({"still": "writable"})
+        results.on_event(STARTED, 1e9)  # still writable
     finally:
         results.close()
     assert "eager refused 1 program" in text
@@ -205,7 +204,7 @@ def test_a_fixed_bug_that_is_back_is_for_somebody_to_look_at(
 ) -> None:
     results = Results(tmp_path)
     results.add_finding(None, finding(case, kind))
-    results.set_meta({"torch": "2.13.0+cpu"})
+    results.on_event(replace(STARTED, torch="2.13.0+cpu"), 1e9)
     results.close()
     ledger = listing(case, f"fixed {version}", tmp_path)
     text, bugs = make_page(RunSummary.load(tmp_path), ledger)
@@ -216,7 +215,7 @@ def test_a_fixed_bug_that_is_back_is_for_somebody_to_look_at(
 def test_commands_name_the_interpreter_of_the_workers(tmp_path: Path, case: Case) -> None:
     results = Results(tmp_path)
     results.add_finding(None, finding(case, "new"))
-    results.set_meta({"torch": "2.15.0", "interpreter": "/opt/torch-2.15/bin/python"})
+    results.on_event(replace(STARTED, torch="2.15.0", python="/opt/torch-2.15/bin/python"), 1e9)
     results.close()
     ((bug,),) = [make_page(RunSummary.load(tmp_path))[1]]
     assert all(command.count("--python /opt/torch-2.15/bin/python") == 1 for command in bug["commands"])
@@ -232,8 +231,8 @@ def test_what_is_no_run_directory_is_an_error(tmp_path: Path) -> None:
 
 
 def test_time_without_a_campaign_does_not_count(run: Path) -> None:
-    count(run, STARTED, JUDGED)
-    assert "8s in 2 sessions since 2001-09-09 01:46 UTC" in make_page(RunSummary.load(run))[0]
+    count(run, STARTED, replace(JUDGED, index=2))
+    assert "6s in 2 sessions since 2001-09-09 01:46 UTC" in make_page(RunSummary.load(run))[0]
 
 
 def test_a_page_says_how_many_workers_were_lost_and_to_what(run: Path) -> None:

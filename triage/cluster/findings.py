@@ -27,7 +27,8 @@ from fuzz.attribution.stored import cause_path, read_cause, write_cause
 from fuzz.bug_identity import measured_rewrite
 from fuzz.commands import require_allowed
 from fuzz.protocol import EAGER, Verdict
-from fuzz.run_store import RESULTS_FILE, FindingRow
+from fuzz.run_database import RESULTS_FILE
+from fuzz.run_store import FindingRow
 from fuzz.run_summary import RunSummary
 from fuzz.subjects import compiler_of, is_user_function, list_packages
 from fuzz.versions import public_version

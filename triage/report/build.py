@@ -27,7 +27,7 @@ from fuzz.error_location import describe_where, describe_with_names
 from fuzz.experiments import DECOMPOSED
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.replay_result import describe_details
-from fuzz.run_store import RESULTS_FILE
+from fuzz.run_database import RESULTS_FILE
 from fuzz.subjects import get_spec, is_attention, is_user_function, list_packages
 from fuzz.versions import public_version, spell_verdict
 from generators.errors import UserError

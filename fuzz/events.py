@@ -43,19 +43,24 @@ class SuspicionOutcome(Word):
 class CampaignStarted(Event):
     """A session of a campaign began."""
 
-    seed: int
-    index: int  # of the next case; above 0 if an earlier session is continued
-    subjects: tuple[str, ...]
-    workers: int
-    torch: str
-    device: str
-    device_name: str
-    pending: int  # suspicions that wait
+    seed: int = 0
+    index: int = 0  # of the next case; above 0 if an earlier session is continued
+    subjects: tuple[str, ...] = ()
+    workers: int = 0
+    torch: str = ""
+    device: str = ""
+    device_name: str = ""
+    pending: int = 0  # suspicions that wait
     n_known: int = 0  # findings known before
     against: str = ""  # the version in which `--against` differs
     runtimes: tuple[str, ...] = ()  # versions of the runtimes of the subjects
     missing_hooks: Mapping[str, str] = field(default_factory=dict)  # as in `Hello`
     python: str = ""  # the interpreter of the workers
+
+    @property
+    def versions(self) -> str:
+        """The versions of torch and of the runtimes, in words."""
+        return ", ".join([self.torch, *self.runtimes])
 
 
 class WorkerStarted(Event):
@@ -196,7 +201,7 @@ def decode_event(data: Any) -> tuple[Event, float]:
 class Counts:
     """Counts over the events of all sessions. Times are seconds."""
 
-    started: CampaignStarted | None = None  # the last session
+    started: CampaignStarted = field(default_factory=CampaignStarted)  # the last session
     ended: str = ""  # why the last session ended; "" while it runs and after a kill
     runs: int = 0  # sessions
     began: Time = 0.0  # time of the first event, since the epoch

@@ -141,7 +141,7 @@ class Results(RunDatabase, Listener):
         """Store the counts, and delete the oldest events, unless no campaign ever began."""
         self._counted = time.monotonic()
         with self._lock:
-            if self.counts.started is None:
+            if not self.counts.runs:
                 return
             counts = json.dumps(encode(self.count_events()))
             with self._transaction():

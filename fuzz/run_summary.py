@@ -72,18 +72,9 @@ class RunSummary:
         return self.counts.cases
 
     @property
-    def torch(self) -> str:
-        return self.counts.started.torch if self.counts.started else ""
-
-    @property
-    def runtimes(self) -> tuple[str, ...]:
-        """The runtimes of the subjects, with their versions."""
-        return self.counts.started.runtimes if self.counts.started else ()
-
-    @property
     def python(self) -> str:
         """The interpreter of the workers."""
-        return (self.counts.started and self.counts.started.python) or sys.executable
+        return self.counts.started.python or sys.executable
 
     def list_findings(self, kind: str) -> list[FindingRow]:
         """Findings of a kind: "new", "internal" or "known"."""
@@ -92,8 +83,7 @@ class RunSummary:
     @property
     def functions(self) -> list[FunctionSummary]:
         """The functions of the user's among the subjects of the last session."""
-        subjects = self.counts.started.subjects if self.counts.started else ()
-        return [self._summarize_function(subject) for subject in subjects if is_user_function(subject)]
+        return [self._summarize_function(name) for name in self.counts.started.subjects if is_user_function(name)]
 
     def _summarize_function(self, subject: str) -> FunctionSummary:
         verdicts = self.counts.verdicts.get(subject, Counter[Verdict]())

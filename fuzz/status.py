@@ -94,14 +94,14 @@ def describe_run(directory: Path) -> dict[str, Any]:
         for row in run.findings
     ]
     new, started = run.list_findings("new"), run.counts.started
-    labels = {"run": str(directory), "torch": run.torch, "device": started.device if started else ""}
+    labels = {"run": str(directory), "torch": started.torch, "device": started.device}
     unconfirmed = [
         {"verdict": verdict, "subject": subject, "count": count}
         for (verdict, subject), count in run.unconfirmed.items()
     ]
     numbers = {
         "running": run.is_running,
-        "workers": started.workers if started else 0,
+        "workers": started.workers,
         "seconds": run.counts.seconds,  # of all sessions
         "cases": run.cases,
         "cases_per_second": run.rate(run.cases),

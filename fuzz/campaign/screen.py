@@ -161,7 +161,7 @@ def _describe_work(run: RunSummary, earlier: RunSummary) -> list[str]:
     unguarded = sorted(item.name for item in run.coverage if item.kind is CoverageKind.UNGUARDED)
     lines += [f"  not in guarded memory, where a function does not run: {', '.join(unguarded)}"] if unguarded else []
     if counts.examined:
-        share = counts.explaining / counts.seconds / (counts.started.workers if counts.started else 1)
+        share = counts.explaining / counts.seconds / counts.started.workers
         examined = format_count(counts.examined, "failure")
         lines.append(f"  {examined} examined by experiments of known bugs, in {share:.1%} of worker time")
     lines += [f"  set aside: {run.outcomes[how]} {how.label}" for how in _SET_ASIDE if how in run.outcomes]
@@ -184,7 +184,7 @@ def _describe_next(run: RunSummary, new: int, *, has_known: bool) -> list[str]:
     functions = [_describe_function(one) for one in run.functions]
     page = f"  {format_python()} -m triage.page {shlex.quote(str(run.path))}"
     about = wrap(
-        f"{cases} compared with float64 under torch {', '.join([run.torch, *run.runtimes])}:",
+        f"{cases} compared with float64 under torch {run.counts.started.versions}:",
         f"{state}. The whole run as a page:",
     )
     return [*about, page, *wrap(*functions)]
@@ -226,7 +226,7 @@ def describe_start(event: events.CampaignStarted, options: Options) -> str:
     places += [shorten(directory) for directory in (*options.ignore_dirs, options.corpus)]
     place = f"on {event.device} ({event.device_name}), {format_count(event.workers, 'worker')}"
     lines = [
-        f"torch {', '.join([event.torch, *event.runtimes])}{against} {place}",
+        f"torch {event.versions}{against} {place}",
         f"  compares {', '.join(event.subjects)} with float64",
         f"  seed {event.seed}{resumed}, budget {options.budget}{pending}",
         f"  knows {format_count(event.n_known, 'finding')} of {', '.join(places)}",

@@ -22,7 +22,7 @@ from fuzz.campaign.screen import Screen, describe_unused, summarize
 from fuzz.campaign.search import AttentionSearch, CompilerSearch, Guided, Random
 from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.cli import handle_signals, ignore_lost_output
-from fuzz.events import Bus, CampaignEnded, CampaignStarted, Notice
+from fuzz.events import Bus, CampaignEnded, CampaignStarted, Counts, Notice
 from fuzz.protocol import Hello
 from fuzz.run_database import LOCK_FILE, RESULTS_FILE
 from fuzz.run_store import Results
@@ -91,9 +91,9 @@ def run_campaign(options: Options, sampler: Sampler = sample) -> RunResult:
             try:
                 require_writable(options.corpus, "--corpus")
                 draw = options.models.sample if options.models is not None else sampler
-                return _Session(_resolve_seed(options, results.counts.started), results, draw).run()
+                return _Session(_resolve_seed(options, results.counts), results, draw).run()
             finally:
-                if results.counts.started is None:  # No campaign ever began here.
+                if not results.counts.runs:  # No campaign ever began here.
                     shutil.rmtree(options.out, ignore_errors=True)
     except (OSError, sqlite3.OperationalError) as error:
         raise translate_disk_error(error, options.out) from None
@@ -190,7 +190,7 @@ class _Session:
         if any(get_spec(name).options for name in options.subjects):
             state.settings = list_available(hello.torch, hello.device)
         versions = list_versions(hello, options.subjects)
-        _require_same_torch(results.counts.started, options.out, versions, against)
+        _require_same_torch(results.counts, options.out, versions, against)
         self._investigations.findings.load(hello.packages)
         for suspicion in results.waiting():
             state.suspicions.put(suspicion)
@@ -288,21 +288,23 @@ def _require_subjects(options: Options, hello: Hello) -> None:
         )
 
 
-def _require_same_torch(before: CampaignStarted | None, out: Path, versions: Sequence[str], against: str) -> None:
+def _require_same_torch(counts: Counts, out: Path, versions: Sequence[str], against: str) -> None:
     """Raises `UserError` if a run that goes on began with another torch. Another path to the same torch is fine."""
-    if before is None:
-        return
-    began = ", ".join([public_version(before.torch), *before.runtimes])
-    for option, given, torch in (("--python", began, ", ".join(versions)), ("--against", before.against, against)):
-        if given != torch:
+    before = replace(counts.started, torch=public_version(counts.started.torch))
+    for option, given, torch in (
+        ("--python", before.versions, ", ".join(versions)),
+        ("--against", before.against, against),
+    ):
+        if counts.runs and given != torch:
             told = f"{option} {spell_label(given)}" if given else f"no {option}"
             raise UserError(f"--out {out} holds a run with {told}: continue with that, or give another --out")
 
 
-def _resolve_seed(options: Options, before: CampaignStarted | None) -> Options:
+def _resolve_seed(options: Options, counts: Counts) -> Options:
     """Options with the seed of the earlier sessions, or a new seed. Raises `UserError` when seeds differ."""
-    if before is None:
+    seed = counts.started.seed
+    if not counts.runs:
         return replace(options, seed=options.seed if options.seed >= 0 else secrets.randbelow(2**31))
-    if options.seed not in (-1, before.seed):
-        raise UserError(f"--out {options.out} holds a run with seed {before.seed}; leave --seed out to continue it")
-    return replace(options, seed=before.seed)
+    if options.seed not in (-1, seed):
+        raise UserError(f"--out {options.out} holds a run with seed {seed}; leave --seed out to continue it")
+    return replace(options, seed=seed)

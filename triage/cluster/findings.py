@@ -80,7 +80,8 @@ def gather(paths: Sequence[Path]) -> list[Finding]:
 
 def read_row(row: FindingRow, run: RunSummary) -> Finding:
     """The finding in a row of a run's store."""
-    torch, runtimes = run.torch, dict(map(split_version, run.runtimes))
+    started = run.counts.started
+    torch, runtimes = started.torch, dict(map(split_version, started.runtimes))
     if row.kind == "new" and row.entry.found is not None:
         torch, runtimes = row.entry.found.torch or torch, dict(row.entry.found.versions)
     first = row.first_seen if row.kind == "new" else row.last_seen  # known findings are stored when a session starts

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from generators.errors import UserError
 
@@ -74,6 +74,12 @@ class RunDatabase:
             for statement in tables.split(";\n"):
                 self._db.execute(statement)
             self._db.execute(f"PRAGMA user_version={version}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         with self._lock:

@@ -11,7 +11,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -328,7 +327,7 @@ class Results(RunDatabase, Listener):
 
 def read_events(directory: Path, *names: str) -> list[dict[str, Any]]:
     """As `Results.list_events`, of a campaign that may be running. Raises `UserError` if there is none."""
-    with closing(Results.open_readonly(directory)) as results:
+    with Results.open_readonly(directory) as results:
         return results.list_events(*names)
 
 

@@ -3,7 +3,6 @@
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -49,7 +48,7 @@ class RunSummary:
     @classmethod
     def load(cls, run: Path) -> Self:
         """The numbers of a directory in which a campaign may run. Nothing is changed there. Raises `UserError`."""
-        with closing(Results.open_readonly(run)) as results:
+        with Results.open_readonly(run) as results:
             return cls.read(results, is_running=is_running(run))
 
     @classmethod

@@ -104,30 +104,6 @@ class SavedFindings:
             return known
         if known is not None and not self._state.known_bugs.is_back(known):
             return self._add_example(entry, known)
-        self._save_new(suspicion, conclusion, entry, symptom, known, cause)
-        return None
-
-    def _add_known(self, entry: Entry, path: Path) -> None:
-        self._state.results.add_finding(None, _row(entry, path, "known", 0, read_recorded_result(entry)))
-
-    def _add_example(self, entry: Entry, bug: Bug) -> KnownFinding:
-        """Save a minimal case of a listed bug as a further example, which explains later failures."""
-        path = self._state.options.out / "internal" / entry.file_name
-        self._add_known(entry, path)
-        corpus_entry.write(entry, path)
-        finding = self._state.known_bugs.add_entry(entry, bug, path=path)
-        self._state.suspicions.reconsider(finding)
-        return finding
-
-    def _save_new(
-        self,
-        suspicion: Suspicion,
-        conclusion: Conclusion,
-        entry: Entry,
-        symptom: Symptom,
-        back: Bug | None,
-        cause: RootCause | None,
-    ) -> None:
         state, case, shown = self._state, conclusion.case, conclusion.shown
         is_public, is_eager = conclusion.outcome is SuspicionOutcome.FINDING, shown.verdict is Verdict.EAGER_SUSPECT
         path = (state.options.corpus if is_public else state.options.out / "internal") / entry.file_name
@@ -153,7 +129,7 @@ class SavedFindings:
                 internal=not is_public,
                 source=state.known_bugs.emit(case, shown),
                 where=describe_where(case, shown.where),
-                ledger=f"regression: fixed in {back.status.about} and back: {back.title}" if back else "",
+                ledger=f"regression: fixed in {known.status.about} and back: {known.title}" if known else "",
                 seen=entry.seen,
                 of_eager=of_eager,
                 is_shrinking_cut=conclusion.is_shrinking_cut,
@@ -161,6 +137,19 @@ class SavedFindings:
         )
         if counts and state.options.fail_fast:
             state.stop.stop(StopReason.FAIL_FAST)
+        return None
+
+    def _add_known(self, entry: Entry, path: Path) -> None:
+        self._state.results.add_finding(None, _row(entry, path, "known", 0, read_recorded_result(entry)))
+
+    def _add_example(self, entry: Entry, bug: Bug) -> KnownFinding:
+        """Save a minimal case of a listed bug as a further example, which explains later failures."""
+        path = self._state.options.out / "internal" / entry.file_name
+        self._add_known(entry, path)
+        corpus_entry.write(entry, path)
+        finding = self._state.known_bugs.add_entry(entry, bug, path=path)
+        self._state.suspicions.reconsider(finding)
+        return finding
 
 
 def write_fault(case: Case, text: str, directory: Path) -> Path:

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -87,7 +87,7 @@ def _enter_directory(path: Path) -> Iterator[None]:
 def run_campaign(options: Options, sampler: Sampler = sample) -> RunResult:
     """Run a campaign in its directory, and print its summary. Raises `UserError` when it can't begin."""
     try:
-        with _enter_directory(options.out), closing(Results(options.out)) as results:
+        with _enter_directory(options.out), Results(options.out) as results:
             try:
                 require_writable(options.corpus, "--corpus")
                 draw = options.models.sample if options.models is not None else sampler

@@ -103,10 +103,10 @@ def test_a_function_that_takes_no_case_fails(tmp_path: Path) -> None:
 def test_failures_that_are_not_confirmed_in_time_fail_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
         out = Path(next(word.removeprefix("--out=") for word in command if word.startswith("--out=")))
-        results, one = Results(out), case("exp")
-        failure = SubjectResult("inductor", Verdict.TIMEOUT)
-        results.record_case(one, judged(), unexplained=[(one, failure)])
-        results.close()
+        one = case("exp")
+        with Results(out) as results:
+            failure = SubjectResult("inductor", Verdict.TIMEOUT)
+            results.record_case(one, judged(), unexplained=[(one, failure)])
         return subprocess.CompletedProcess(command, 0, "2 suspicions not investigated yet", "")
 
     monkeypatch.setattr(subprocess, "run", run)

@@ -33,11 +33,8 @@ def found(given: Options) -> list[Entry]:
 
 
 def rows(given: Options) -> tuple[list[FindingRow], dict[str, int]]:
-    results = Results(given.out)
-    try:
+    with Results(given.out) as results:
         return results.findings(), results.outcomes()
-    finally:
-        results.close()
 
 
 def test_a_campaign_says_which_coverage_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

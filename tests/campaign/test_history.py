@@ -93,11 +93,10 @@ def test_a_killed_campaign_goes_on_with_the_history_of_its_suspicion(tmp_path: P
     until(lambda: list(events(tmp_path / "run", "SuspicionRaised")))
     process.kill()
     process.communicate()
-    results = Results(tmp_path / "run")
-    for suspicion in results.waiting():
-        earlier = [kinds(one.case) for one in results.history(suspicion.id)]
-        assert any("relu" in some for some in earlier)
-    results.close()
+    with Results(tmp_path / "run") as results:
+        for suspicion in results.waiting():
+            earlier = [kinds(one.case) for one in results.history(suspicion.id)]
+            assert any("relu" in some for some in earlier)
     process = start(tmp_path, "30x", rules=[AFTER_RELU])
     _, error = process.communicate(timeout=300)
     assert process.returncode == 1, error
@@ -106,16 +105,16 @@ def test_a_killed_campaign_goes_on_with_the_history_of_its_suspicion(tmp_path: P
 
 
 def test_a_history_is_kept_while_its_suspicion_waits(tmp_path: Path) -> None:
-    results, earlier = Results(tmp_path), [Judged(case("relu"), ("passes",)), Judged(case("exp"), ("passes",))]
-    raised = [
-        results.record_case(case("softmax"), judged(), unexplained=[(made, WRONG_RESULT)], earlier=some)
-        for made, some in ((case("softmax"), earlier), (case("softmax", "sin"), earlier[1:]))
-    ]
-    (first,), (second,) = raised
-    assert results.history(first.id) == earlier
-    results.close_suspicion(first.id, "unconfirmed")
-    assert (results.history(first.id), results.history(second.id)) == ([], earlier[1:])
-    results.close()
+    earlier = [Judged(case("relu"), ("passes",)), Judged(case("exp"), ("passes",))]
+    with Results(tmp_path) as results:
+        raised = [
+            results.record_case(case("softmax"), judged(), unexplained=[(made, WRONG_RESULT)], earlier=some)
+            for made, some in ((case("softmax"), earlier), (case("softmax", "sin"), earlier[1:]))
+        ]
+        (first,), (second,) = raised
+        assert results.history(first.id) == earlier
+        results.close_suspicion(first.id, "unconfirmed")
+        assert (results.history(first.id), results.history(second.id)) == ([], earlier[1:])
 
 
 def test_an_old_case_with_the_same_rare_shape_is_found_in_few_probes() -> None:

@@ -102,9 +102,8 @@ def test_the_second_interrupt_stops_at_once(tmp_path: Path) -> None:
     assert process.wait(300) == 130
     process.communicate()
     # The hang it cut short is nobody's fault.
-    results = Results(tmp_path / "run")
-    assert list(results.waiting()) == []
-    results.close()
+    with Results(tmp_path / "run") as results:
+        assert list(results.waiting()) == []
     assert all(ended(event["pid"]) for event in events(tmp_path / "run", "WorkerStarted"))
 
 
@@ -131,9 +130,8 @@ def test_a_terminal_that_goes_away_costs_nothing(tmp_path: Path) -> None:
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
     assert [event["reason"] for event in events(tmp_path / "run", "CampaignEnded")] == ["interrupted"]
-    results = Results(tmp_path / "run")
-    assert len(found(tmp_path)) == len(results.findings())
-    results.close()
+    with Results(tmp_path / "run") as results:
+        assert len(found(tmp_path)) == len(results.findings())
 
 
 @pytest.mark.worker
@@ -160,18 +158,17 @@ def test_killed_at_any_instant_it_goes_on_loses_nothing_and_repeats_nothing(tmp_
     assert process.returncode in {0, 1}, error
     # Each bug has one minimal case in the corpus and one row, and no suspicion is left over.
     assert found(tmp_path) == sorted(KINDS)
-    results = Results(tmp_path / "run")
-    rows = results.findings()
-    assert sorted((row.result.verdict.value, row.file) for row in rows) == sorted(
-        (path.name.split("-")[0], str(path)) for path in (tmp_path / "found").glob("*.case.yaml")
-    )
-    # Every failure there was is counted: 4 kinds of special cases take turns at every third index, 3 of them fail.
-    counts = results.counts
-    assert (counts.beyond, counts.verdicts["passes"].total()) == ((), counts.cursor)
-    failing = sum(1 for index in range(0, counts.cursor, 3) if index // 3 % 4 < 3)
-    assert sum(row.count for row in rows) == failing
-    assert list(results.waiting()) == []
-    results.close()
+    with Results(tmp_path / "run") as results:
+        rows = results.findings()
+        assert sorted((row.result.verdict.value, row.file) for row in rows) == sorted(
+            (path.name.split("-")[0], str(path)) for path in (tmp_path / "found").glob("*.case.yaml")
+        )
+        # Every failure there was is counted: 4 kinds of special cases take turns at every third index, 3 of them fail.
+        counts = results.counts
+        assert (counts.beyond, counts.verdicts["passes"].total()) == ((), counts.cursor)
+        failing = sum(1 for index in range(0, counts.cursor, 3) if index // 3 % 4 < 3)
+        assert sum(row.count for row in rows) == failing
+        assert list(results.waiting()) == []
     until(lambda: all(ended(event["pid"]) for event in events(tmp_path / "run", "WorkerStarted")))
 
 
@@ -192,9 +189,8 @@ def test_campaigns_with_one_corpus_that_are_killed_by_turns_save_each_bug_once(t
         process.communicate()
     assert found(tmp_path) == sorted(KINDS)
     for place in places:
-        results = Results(place / "run")
-        assert not list(results.waiting())
-        results.close()
+        with Results(place / "run") as results:
+            assert not list(results.waiting())
 
 
 SMALL, LARGE = case("exp", "softmax", rows=7), case("exp", "softmax", "tanh", rows=7)

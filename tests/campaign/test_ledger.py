@@ -3,7 +3,6 @@
 import json
 import re
 import textwrap
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -130,7 +129,7 @@ def test_a_known_bug_is_shown_before_work_on_other_failures(tmp_path: Path) -> N
     given.out.mkdir()
     new = SubjectResult("passes", Verdict.COMPILE_ERROR, failure=Raised("KeyError", "buf7"))
     known = SubjectResult("passes", Verdict.WRONG_RESULT, applied_rewrites=("_sfdp_pattern_5_inference",))
-    with closing(Results(given.out)) as results:
+    with Results(given.out) as results:
         unexplained = [(case("relu", "exp"), new), (case("softmax", "exp"), known)]
         results.record_case(case("exp"), judged(), unexplained=unexplained)
     assert run_campaign(given, sampler("exp")).new == 1
@@ -172,21 +171,21 @@ def test_a_new_bug_that_looks_like_a_known_one_is_saved(tmp_path: Path) -> None:
 def test_what_looks_known_waits_and_is_counted_as_not_examined(tmp_path: Path) -> None:
     given = options(tmp_path, ledger=ledger_of(tmp_path, f"reported {URL}"))
     given.out.mkdir()
-    results, known = Results(given.out), KnownBugs(given.ledger)
-    list(known.load_ledger({"torch": "2.13.0"}))
-    queue = SuspicionQueue(results, known)
-    failed = SubjectResult("passes", Verdict.WRONG_RESULT, applied_rewrites=("_sfdp_pattern_5_inference",))
-    cases = [(case("softmax", rows=rows), failed) for rows in (5, 6)] + [(case("relu"), failed)]
-    for suspicion in results.record_case(case("exp"), judged(), unexplained=cases):
-        queue.put(suspicion)
-    assert results.outcomes() == {"waiting": 1, "not_examined": 2}
-    taken, alike = queue.take(), queue.take_alike()
-    assert taken is not None and taken[0].case == case("relu")
-    assert alike is not None and [one.case_id for one in alike[1]] == [*known.bugs]
-    # Its experiments show that it is another bug.
-    queue.put(alike[0], refuted=[*known.bugs])
-    assert results.outcomes() == {"waiting": 2, "not_examined": 1}
-    results.close()
+    known = KnownBugs(given.ledger)
+    with Results(given.out) as results:
+        list(known.load_ledger({"torch": "2.13.0"}))
+        queue = SuspicionQueue(results, known)
+        failed = SubjectResult("passes", Verdict.WRONG_RESULT, applied_rewrites=("_sfdp_pattern_5_inference",))
+        cases = [(case("softmax", rows=rows), failed) for rows in (5, 6)] + [(case("relu"), failed)]
+        for suspicion in results.record_case(case("exp"), judged(), unexplained=cases):
+            queue.put(suspicion)
+        assert results.outcomes() == {"waiting": 1, "not_examined": 2}
+        taken, alike = queue.take(), queue.take_alike()
+        assert taken is not None and taken[0].case == case("relu")
+        assert alike is not None and [one.case_id for one in alike[1]] == [*known.bugs]
+        # Its experiments show that it is another bug.
+        queue.put(alike[0], refuted=[*known.bugs])
+        assert results.outcomes() == {"waiting": 2, "not_examined": 1}
 
 
 def test_a_ledger_with_an_unknown_experiment_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -140,19 +140,17 @@ def test_events_add_up() -> None:
 
 
 def test_cases_coverage_and_suspicions_come_from_the_store(tmp_path: Path) -> None:
-    results = Results(tmp_path)
-    bmm = CoverageItem(CoverageKind.OP, "aten.bmm")
-    for index in (0, 1, 3):
-        results.record_case(case("exp"), judged(index, coverage=[bmm]))
-    run = RunSummary.read(results)
-    results.close()
+    with Results(tmp_path) as results:
+        bmm = CoverageItem(CoverageKind.OP, "aten.bmm")
+        for index in (0, 1, 3):
+            results.record_case(case("exp"), judged(index, coverage=[bmm]))
+        run = RunSummary.read(results)
     assert (run.cases, run.coverage, run.waiting, run.findings) == (3, {bmm: 3}, 0, ())
     assert (run.state, RunSummary.load(tmp_path).state) == ("runs", "killed")
 
 
 def test_counts_of_an_earlier_version_are_read(tmp_path: Path) -> None:
-    results = Results(tmp_path)
-    results.close()
+    Results(tmp_path).close()
     with closing(sqlite3.connect(tmp_path / RESULTS_FILE)) as store:
         stored = {"runs": 2, "cases": 9, "losses": {"timed out after N s": 1}}
         store.execute("UPDATE counts SET counts = ?", (json.dumps(stored),))
@@ -232,31 +230,29 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
 def test_a_kill_costs_no_event_and_each_counts_once(tmp_path: Path) -> None:
     """The counts are those of all events, whenever they were stored last."""
     whole, at = Counts(), 1e9
-    results = Results(tmp_path)
-    for number, event in enumerate([STARTED, *(WorkerDied(worker=n, reason="it ended") for n in range(5))]):
-        results.on_event(event, at + number)
-        whole.add(event, at + number)
-        for index in (2 * number, 2 * number + 1):
-            results.record_case(case("exp"), judged(index, passes=Verdict.OK))
-            whole.add(judged(index, passes=Verdict.OK), at)
-        if number == 3:
-            results.finish()
-        counts = RunSummary.load(tmp_path).counts
-        assert (counts.lost, counts.cursor, counts.verdicts) == (whole.lost, whole.cursor, whole.verdicts)
-        assert counts.started == STARTED
-    results.close()
+    with Results(tmp_path) as results:
+        for number, event in enumerate([STARTED, *(WorkerDied(worker=n, reason="it ended") for n in range(5))]):
+            results.on_event(event, at + number)
+            whole.add(event, at + number)
+            for index in (2 * number, 2 * number + 1):
+                results.record_case(case("exp"), judged(index, passes=Verdict.OK))
+                whole.add(judged(index, passes=Verdict.OK), at)
+            if number == 3:
+                results.finish()
+            counts = RunSummary.load(tmp_path).counts
+            assert (counts.lost, counts.cursor, counts.verdicts) == (whole.lost, whole.cursor, whole.verdicts)
+            assert counts.started == STARTED
 
 
 def test_events_of_a_long_campaign_take_bounded_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_store, "MAX_LOG_BYTES", 1000)
-    results = Results(tmp_path)
-    bus = Bus([results])
-    bus.emit(STARTED)
-    for number in range(200):
-        bus.emit(WorkerDied(worker=number, reason="it ended"))
-        if number % 20 == 19:
-            results.finish()
-    results.close()
+    with Results(tmp_path) as results:
+        bus = Bus([results])
+        bus.emit(STARTED)
+        for number in range(200):
+            bus.emit(WorkerDied(worker=number, reason="it ended"))
+            if number % 20 == 19:
+                results.finish()
     status(tmp_path, events=tmp_path / "events.ndjson")
     lines = (tmp_path / "events.ndjson").read_text().splitlines()
     numbers = [json.loads(line)["worker"] for line in lines]

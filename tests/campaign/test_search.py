@@ -38,11 +38,8 @@ def guided(tmp_path: Path, budget: str = "60x", **given: Any) -> Options:
 
 
 def queue_of(given: Options) -> list[tuple[Case, frozenset[CoverageItem]]]:
-    results = Results(given.out)
-    try:
+    with Results(given.out) as results:
         return list(results.queue())
-    finally:
-        results.close()
 
 
 def test_what_reaches_something_new_is_queued_once_and_stored(tmp_path: Path) -> None:
@@ -62,11 +59,8 @@ def test_what_an_attention_rewrite_took_is_tried_in_its_other_forms(tmp_path: Pa
     ]
     given = options(tmp_path, "30x", engine="guided", rules=rules, seeds=(case("softmax", "exp"),))
     run_campaign(given, sampler())
-    results = Results(given.out)
-    try:
+    with Results(given.out) as results:
         assert results.count_coverage()[CoverageItem(CoverageKind.OP, "half")] >= 4
-    finally:
-        results.close()
 
 
 def test_a_search_goes_on_with_its_queue(tmp_path: Path) -> None:
@@ -81,12 +75,9 @@ def test_a_search_goes_on_with_its_queue(tmp_path: Path) -> None:
     assert len(before) == 1
     run_campaign(second, sampler())
     assert before[0][0] in [queued for queued, _ in queue_of(second)]
-    results = Results(second.out)
-    try:
+    with Results(second.out) as results:
         assert results.counts.cursor == 31
         assert results.count_coverage()[CoverageItem(CoverageKind.REWRITE, "_sfdp_pattern_5_inference")] > 4
-    finally:
-        results.close()
 
 
 def test_no_case_is_judged_twice(tmp_path: Path) -> None:
@@ -101,15 +92,12 @@ def test_no_case_is_judged_twice(tmp_path: Path) -> None:
 
 
 def test_what_a_queued_case_reaches_later_is_in_the_queue_too(tmp_path: Path) -> None:
-    results = Results(_make_run(tmp_path))
-    try:
+    with Results(_make_run(tmp_path)) as results:
         one = case("exp")
         items = [CoverageItem(CoverageKind.OP, name) for name in ("first", "second")]
         for item in items:
             results.record_case(one, judged(coverage=[item]), queued=True)
         assert list(results.queue()) == [(one, frozenset(items))]
-    finally:
-        results.close()
 
 
 def test_seeds_are_read_before_work_starts(tmp_path: Path) -> None:
@@ -132,12 +120,9 @@ def test_functions_that_compute_attention_are_given_random_cases(tmp_path: Path)
     drawn = sampler()
     given = guided(tmp_path, "6x", subjects=(name,), seeds=(case("softmax", "exp"),), worker_config=worker)
     run_campaign(given, drawn)
-    results = Results(given.out)
-    try:
+    with Results(given.out) as results:
         assert results.counts.cursor == 6
         assert not results.count_coverage()
-    finally:
-        results.close()
 
 
 NAME = "my.kernels:attention"

@@ -7,7 +7,6 @@ import shutil
 import struct
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -220,11 +219,11 @@ def test_files_go_with_the_case(case: Case, tmp_path: Path, monkeypatch: pytest.
 def test_a_campaign_keeps_the_files_of_its_suspicions(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with closing(Results(tmp_path)) as results:
+    with Results(tmp_path) as results:
         wrong = SubjectResult("passes", Verdict.WRONG_RESULT)
         results.record_case(case, judged(), unexplained=[(case, wrong)])
     forget(monkeypatch, tmp_path / "made")
-    with closing(Results(tmp_path)) as results:
+    with Results(tmp_path) as results:
         [suspicion] = results.waiting()
     assert suspicion.case == case
     assert load(save(Entry(suspicion.case), tmp_path / "found")).case == case

@@ -120,7 +120,7 @@ def check_rows(data: bytes) -> None:
     with tempfile.TemporaryDirectory(dir=SHARED) as directory:
         run = Path(directory)
         _write_store(run / RESULTS_FILE, rows)
-        with contextlib.suppress(UserError), contextlib.closing(Results.open_readonly(run)) as results:
+        with contextlib.suppress(UserError), Results.open_readonly(run) as results:
             for read in (
                 results.findings,
                 lambda: results.is_judged("0123456789ab"),

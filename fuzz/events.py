@@ -259,11 +259,6 @@ class Counts:
             case CampaignEnded():
                 self.ended = event.reason
 
-    @property
-    def cases(self) -> int:
-        """The number of judged cases."""
-        return self.cursor + len(self.beyond)
-
     def list_refusals(self, subject: str) -> str:
         """The operators and reasons for which a subject took no case, with their numbers, the most frequent first."""
         return ", ".join(f"{reason} {count}x" for reason, count in self.skipped[subject].most_common(_REASONS))

@@ -20,19 +20,9 @@ from corpus import casefile, value_files
 from corpus import entry as corpus_entry
 from corpus.entry import Entry
 from corpus.strict_yaml import Document
+from fuzz import events
 from fuzz.ask.evaluator import Judged
-from fuzz.events import (
-    CampaignStarted,
-    CaseJudged,
-    Counts,
-    Event,
-    Listener,
-    SuspicionOutcome,
-    SuspicionRaised,
-    Time,
-    decode_event,
-    encode_event,
-)
+from fuzz.events import Counts, Event, SuspicionOutcome, Time
 from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult
 from fuzz.run_database import RESULTS_FILE, RunDatabase
 from generators.errors import UserError
@@ -100,7 +90,7 @@ class FindingRow:
         return self.entry.case.id
 
 
-class Results(RunDatabase, Listener):
+class Results(RunDatabase, events.Listener):
     """The open store. Threads share it. It stores the events that it is told, and has counts over them."""
 
     def __init__(self, directory: Path, *, readonly: bool = False) -> None:
@@ -125,7 +115,7 @@ class Results(RunDatabase, Listener):
     def on_event(self, event: Event, when: float) -> None:
         """Store an event. It counts even if it can't be stored."""
         with self._lock:
-            if isinstance(event, CampaignStarted):
+            if isinstance(event, events.CampaignStarted):
                 self._zero = time.monotonic() - self.counts.seconds
             self.counts.add(event, when)
             with self._transaction():
@@ -158,13 +148,13 @@ class Results(RunDatabase, Listener):
     def list_events(self, *names: str) -> list[dict[str, Any]]:
         """The latest events, oldest first, as data that begins with time and name. `names`: those alone."""
         with self._reading("events"):
-            events = [json.loads(line) for (line,) in self._select("SELECT line FROM events ORDER BY place")]
-            return [event for event in events if not names or event["event"] in names]
+            told = [json.loads(line) for (line,) in self._select("SELECT line FROM events ORDER BY place")]
+            return [event for event in told if not names or event["event"] in names]
 
     def record_case(
         self,
         case: Case,
-        event: CaseJudged,
+        event: events.CaseJudged,
         *,
         unexplained: Iterable[tuple[Case, SubjectResult]] = (),  # failures that no finding explains
         queued: bool = False,  # some of the coverage is new, so the case joins the queue
@@ -202,7 +192,7 @@ class Results(RunDatabase, Listener):
                     )
                     number = int(cursor.lastrowid or 0)
                     raised.append(Suspicion(number, failing, result))
-                    self._add_event(SuspicionRaised(number, failing.id, result.subject, result.verdict), now)
+                    self._add_event(events.SuspicionRaised(number, failing.id, result.subject, result.verdict), now)
                     rows = ((number, *row) for row in history)
                     self._db.executemany("INSERT INTO history VALUES (?, ?, ?, ?)", rows)
                 for case_id, before in cases.items():
@@ -299,7 +289,7 @@ class Results(RunDatabase, Listener):
             return Counter((one["verdict"], one["subject"]) for one in (json.loads(row[0]) for row in rows))
 
     def _add_event(self, event: Event, when: float) -> None:
-        line = json.dumps(encode_event(event, when))
+        line = json.dumps(events.encode_event(event, when))
         query = "INSERT INTO events SELECT coalesce(max(place), 0) + ?, ? FROM events"
         self._db.execute(query, (len(line) + 1, line))
 
@@ -311,7 +301,7 @@ class Results(RunDatabase, Listener):
             counts = decode(Counts, json.loads(rows[0][0] if rows else "{}"))
             for _, line in rows:
                 if line is not None:
-                    counts.add(*decode_event(json.loads(line)))
+                    counts.add(*events.decode_event(json.loads(line)))
         return counts
 
     def _settle(self, suspicion_id: int, outcome: str) -> None:

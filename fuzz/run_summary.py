@@ -1,6 +1,5 @@
 """The numbers of a run directory, for screen, closing summary, `fuzz.status`, page and clusters."""
 
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -68,12 +67,7 @@ class RunSummary:
     @property
     def cases(self) -> int:
         """The number of judged cases."""
-        return self.counts.cases
-
-    @property
-    def python(self) -> str:
-        """The interpreter of the workers."""
-        return self.counts.started.python or sys.executable
+        return self.counts.cursor + len(self.counts.beyond)
 
     def list_findings(self, kind: str) -> list[FindingRow]:
         """Findings of a kind: "new", "internal" or "known"."""

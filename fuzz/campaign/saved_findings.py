@@ -17,10 +17,10 @@ from fuzz.attribution.stored import cause_path, read_cause
 from fuzz.bug_identity import Symptom
 from fuzz.campaign.campaign_state import CampaignState
 from fuzz.campaign.investigation import Conclusion
-from fuzz.campaign.known_bugs import KnownFinding
 from fuzz.campaign.options import StopReason
 from fuzz.error_location import describe_where
 from fuzz.events import FindingSaved, Notice, SuspicionOutcome
+from fuzz.known_bugs import KnownBug
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.replay_result import read_recorded_result
@@ -93,17 +93,16 @@ class SavedFindings:
         conclusion: Conclusion,
         entry: Entry,
         symptom: Symptom,
-        known: KnownFinding | Bug | None,
+        known: KnownBug | None,
         cause: RootCause | None,
-    ) -> KnownFinding | None:
+    ) -> KnownBug | None:
         """Save a minimal case: as a new finding, or as a further example of the listed bug that it shows.
 
         Returns the known finding that the case is, or has become; None for a new finding.
         """
-        if isinstance(known, KnownFinding):
-            return known
-        if known is not None and not self._state.known_bugs.is_back(known):
-            return self._add_example(entry, known)
+        if known is not None and not known.is_back:
+            return known if known.case_id or known.bug is None else self._add_example(entry, known.bug)
+        back = known.bug if known else None
         state, case, shown = self._state, conclusion.case, conclusion.shown
         is_public, is_eager = conclusion.outcome is SuspicionOutcome.FINDING, shown.verdict is Verdict.EAGER_SUSPECT
         path = (state.options.corpus if is_public else state.options.out / "internal") / entry.file_name
@@ -111,7 +110,7 @@ class SavedFindings:
         state.results.add_finding(suspicion.id, _row(entry, path, "new" if is_public else "internal", 1, shown))
         # It is known before its file: if that can't be written, other threads still finish their investigations.
         causes, decided_by = ((cause.key,), cause.decided_by) if cause else ((), None)
-        finding = state.known_bugs.add(KnownFinding(case.id, symptom, causes, decided_by, entry))
+        finding = state.known_bugs.add(KnownBug(case.id, symptom, causes, decided_by, entry))
         corpus_entry.write(entry, path)
         state.suspicions.reconsider(finding)
         of_eager = is_eager and state.options.is_of_user
@@ -129,7 +128,7 @@ class SavedFindings:
                 internal=not is_public,
                 source=state.known_bugs.emit(case, shown),
                 where=describe_where(case, shown.where),
-                ledger=f"regression: fixed in {known.status.about} and back: {known.title}" if known else "",
+                ledger=f"regression: fixed in {back.status.about} and back: {back.title}" if back else "",
                 seen=entry.seen,
                 of_eager=of_eager,
                 is_shrinking_cut=conclusion.is_shrinking_cut,
@@ -142,7 +141,7 @@ class SavedFindings:
     def _add_known(self, entry: Entry, path: Path) -> None:
         self._state.results.add_finding(None, _row(entry, path, "known", 0, read_recorded_result(entry)))
 
-    def _add_example(self, entry: Entry, bug: Bug) -> KnownFinding:
+    def _add_example(self, entry: Entry, bug: Bug) -> KnownBug:
         """Save a minimal case of a listed bug as a further example, which explains later failures."""
         path = self._state.options.out / "internal" / entry.file_name
         self._add_known(entry, path)

@@ -18,7 +18,7 @@ WORDS |= {"zero_one": "zeros and ones", "small_counts": "0 to 2", "signed": "-2 
 WORDS |= {"random": "random True and False", "causal": "True up to the diagonal", "ones": "True everywhere"}
 WORDS |= {"zeros": "False everywhere", "empty_row": "a row of False", "causal_mask": "-1e4 above the diagonal"}
 WORDS |= {"padding": "False at the end of rows", "padding_mask": "-1e4 at the end of rows"}
-WORDS |= {"empty_row_mask": "a row of -1e4"}
+WORDS |= {"empty_row_mask": "a row of -1e4", "": "none"}
 """Words for attributes, operations and values whose names in cases differ from PyTorch's."""
 _SHOWN = 4
 """The most examples that are given for each side."""
@@ -91,7 +91,18 @@ class ChoiceRule:
         return f"{name} {equals} {' or '.join(map(show, self.values))}"
 
 
-ConditionRule = SizeRule | TraitRule | ChoiceRule
+@dataclass(frozen=True, slots=True)
+class EditRule:
+    """The failure needs what an edit takes away. The subject is the edit in words, None the case as it is."""
+
+    def holds(self, value: Any) -> bool:
+        return value is None
+
+    def spell(self, name: str) -> str:
+        return f"passes with {name}"
+
+
+ConditionRule = SizeRule | TraitRule | ChoiceRule | EditRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +121,8 @@ class Condition:
 
     def __str__(self) -> str:
         """In words, with the sizes next to the boundary: "S > 32 (fails with 40, 33; passes with 32, 31)"."""
+        if isinstance(self.rule, EditRule):
+            return self.rule.spell(self.subject)
         fails, passes = self.fails, self.passes
         if isinstance(self.rule, SizeRule):
             fails, passes = (*fails[:1], *_sort_by_distance(fails[1:], passes)), _sort_by_distance(passes, fails)

@@ -11,14 +11,14 @@ from typing import Any
 from fuzz.attribution.decide import list_edits
 from fuzz.attribution.edits import CALLS_APART, OF_OPERANDS, edit
 from fuzz.bug_identity import attention_patterns, compare_outcome
-from fuzz.experiments import EXPERIMENTS, Outcome, Trial
+from fuzz.experiments import EXPERIMENTS, Outcome
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.render import name_ordinal
 from fuzz.protocol.rewrites import DROPPED
 from generators.errors import CaseError
 from generators.program import edits
 from generators.program.calls import at_call
-from generators.program.case import MODES, Attr, Case, Input, NumberValue, Op, Values
+from generators.program.case import Attr, Case, Input, NumberValue, Op, Values
 from generators.program.edits import prune_if_valid
 from generators.program.kept_places import is_added
 from generators.program.numbers import set_numbers, spell_numbers
@@ -48,8 +48,8 @@ _SIZES = (1, 64, 3, 128)
 _NUMBERS = (1.0, 2.0, -1.0, 0.0, 0.5, 0.25, -1e4, float("-inf"))
 _SEEDS = range(1, 4)
 """Added to the seeds of a program that passes, if the failure is one of values: it must pass with other numbers too."""
-_VARIED = (DROPPED, *OF_OPERANDS, "wide_integers", "offset_given")
-"""Edits of attributes, dtypes and layouts, which are varied by themselves."""
+_VARIED = (CALLS_APART, DROPPED, *OF_OPERANDS, "wide_integers", "offset_given")
+"""Edits of attributes, dtypes, layouts and calls, which are varied by themselves."""
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 Probe = Callable[[Case], SubjectResult]
@@ -67,7 +67,7 @@ class _Property:
     make: Callable[[Any], Case | None]
     """The case with another value; None if it would be invalid."""
     is_size: bool = False
-    is_edit: bool = False  # the values name edits, which all mend the failure if it needs what they take away
+    is_edit: bool = False  # True is the case with an edit, False the case as it is
     is_cut: bool = False  # time ran out before all values were tried
     outcomes: list[tuple[Any, bool]] = field(default_factory=list)  # whether a value fails
 
@@ -159,7 +159,7 @@ def _find_rule(one: _Property) -> ConditionRule | None:
     failing = [value for value, fails in one.outcomes if fails]
     passing = [value for value, fails in one.outcomes if not fails]
     if one.is_edit:
-        return None if failing[1:] else EditRule()
+        return EditRule()
     choices: list[ConditionRule] = [ChoiceRule((one.now,)), *map(TraitRule, list_traits(one.now))]
     is_short = len(failing) <= len(passing)
     choices += [ChoiceRule(tuple(failing))] if is_short else [ChoiceRule(tuple(passing), excluded=True)]
@@ -233,7 +233,7 @@ def _resize(case: Case, sizes: Mapping[str, int]) -> Case | None:
 
 def list_properties(case: Case, *, sizes_only: bool = False) -> list[_Property]:
     """All properties that are varied."""
-    ways = _list_attributes, _list_numbers, _list_forms, _list_states, _list_sizes
+    ways = _list_attributes, _list_numbers, _list_forms, _list_edits, _list_sizes
     return [one for way in (ways[-1:] if sizes_only else ways) for one in way(case)]
 
 
@@ -315,22 +315,21 @@ def _list_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:
         yield from (value - 1, value + 1)
 
 
-def _list_states(case: Case) -> Iterator[_Property]:
-    """What the case has beside its program: its mode and the like, and all that edits take away."""
-
-    def make(trial: Trial, place: int) -> Case | None:
-        return at_call(case, place) if trial.experiment == CALLS_APART else edit(trial, case)
-
-    def change(name: str, value: Any) -> Case | None:
-        return prune_if_valid(replace(case, **{name: value}))
-
-    modes = {"mode": MODES[: MODES.index(case.mode)], "dynamic": (False,), "autocast": (None,), "checkpoint": ("",)}
-    for name, simpler in modes.items():
-        yield _Property(name, getattr(case, name), simpler, partial(change, name))
-    for trial in (one for one in list_edits(case) if one.experiment not in _VARIED):
-        label = EXPERIMENTS[trial.experiment].label.format(trial.argument)
-        places = range(len(case.calls) + 1) if trial.experiment == CALLS_APART else (0,)
-        yield _Property(label, None, places, partial(make, trial), is_edit=True)
+def _list_edits(case: Case) -> Iterator[_Property]:
+    """What the case has beside its operations, each taken away."""
+    edited: dict[str, Case | None] = {
+        "inference": replace(case, mode="inference"),
+        "static sizes": replace(case, dynamic=False),
+        "no autocast": replace(case, autocast=None),
+        "no recomputation": replace(case, checkpoint=""),
+    }
+    places = range(len(case.calls) + 1 if case.calls else 0)
+    edited |= {f"the {name_ordinal(place + 1)} call alone": at_call(case, place) for place in places}
+    trials = (one for one in list_edits(case) if one.experiment not in _VARIED)
+    edited |= {EXPERIMENTS[one.experiment].label.format(one.argument): edit(one, case) for one in trials}
+    for words, other in edited.items():
+        pruned = None if other is None else prune_if_valid(other)
+        yield _Property(words, False, [True], {True: pruned}.get, is_edit=True)
 
 
 def _list_forms(case: Case) -> Iterator[_Property]:

@@ -18,7 +18,7 @@ WORDS |= {"zero_one": "zeros and ones", "small_counts": "0 to 2", "signed": "-2 
 WORDS |= {"random": "random True and False", "causal": "True up to the diagonal", "ones": "True everywhere"}
 WORDS |= {"zeros": "False everywhere", "empty_row": "a row of False", "causal_mask": "-1e4 above the diagonal"}
 WORDS |= {"padding": "False at the end of rows", "padding_mask": "-1e4 at the end of rows"}
-WORDS |= {"empty_row_mask": "a row of -1e4", "": "none"}
+WORDS |= {"empty_row_mask": "a row of -1e4"}
 """Words for attributes, operations and values whose names in cases differ from PyTorch's."""
 _SHOWN = 4
 """The most examples that are given for each side."""
@@ -91,12 +91,11 @@ class ChoiceRule:
         return f"{name} {equals} {' or '.join(map(show, self.values))}"
 
 
-@dataclass(frozen=True, slots=True)
 class EditRule:
-    """The failure needs what an edit takes away. The subject is the edit in words, None the case as it is."""
+    """The failure needs what an edit takes away. The values say whether a case is edited."""
 
     def holds(self, value: Any) -> bool:
-        return value is None
+        return not value
 
     def spell(self, name: str) -> str:
         return f"passes with {name}"

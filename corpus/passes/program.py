@@ -55,7 +55,8 @@ def drop(field: str) -> Callable[[Case], Iterator[Case]]:
 
 
 def _fewer(items: tuple[T, ...]) -> list[tuple[T, ...]]:
-    return [(), *((item,) for item in items), *(edits.swap(items, at) for at in range(len(items)))]
+    fewer = ((), *((item,) for item in items), *(edits.swap(items, at) for at in range(len(items))))
+    return [kept for kept in dict.fromkeys(fewer) if kept != items]
 
 
 def drop_calls(case: Case) -> Iterator[Case]:
@@ -258,10 +259,11 @@ def simplify_mode(case: Case) -> Iterator[Case]:
     drops = any(op.attr("active") == "always" for op in case.ops)  # in inference too
     contracts = tuple(replace(c, dropout=0.0) for c in case.contracts if not (drops and c.dropout))
     inference = replace(case, mode="inference", contracts=contracts) if case.mode != "inference" else case
-    yield replace(inference, dynamic=False)
-    yield from (replace(case, dynamic=False), replace(case, autocast=None), replace(case, around_backward=False))
-    yield from (replace(case, around=around, around_backward=False) for around in ("", *AROUND[1:3]) if case.around)
-    yield from (replace(case, mode="training") if case.mode == "training_on_sum" else case, inference)
+    simpler = [replace(inference, dynamic=False), replace(case, dynamic=False), replace(case, autocast=None)]
+    simpler += [replace(case, around_backward=False)]
+    simpler += [replace(case, around=around, around_backward=False) for around in ("", *AROUND[1:3]) if case.around]
+    simpler += [replace(case, mode="training")] if case.mode == "training_on_sum" else []
+    yield from (one for one in (*simpler, inference) if one != case)
 
 
 def use_float32(case: Case) -> Iterator[Case]:
@@ -337,8 +339,8 @@ def simplify_inputs(case: Case) -> Iterator[Case]:
         changes: list[dict[str, Any]] = [{"shard": None}, {"second_shard": None}, {"layout": "contiguous"}]
         changes += [{"requires_grad": True}, *({"part": part} for part in _list_looser(item.part))]
         changes += [{"values": values} for values in _list_simpler_values(item)]
-        for plain in (replace(argument, requires_grad=item.requires_grad), *(replace(item, **one) for one in changes)):
-            yield keep_sharing(edits.replace_inputs(case, {item: plain}))
+        options = (replace(argument, requires_grad=item.requires_grad), *(replace(item, **one) for one in changes))
+        yield from (keep_sharing(edits.replace_inputs(case, {item: one})) for one in options if one != item)
 
 
 def _list_looser(part: SharedSlice | None) -> list[SharedSlice | None]:

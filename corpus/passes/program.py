@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from generators.errors import CaseError
 from generators.program import edits
-from generators.program.calls import WORDS, at_call, keep_sharing
+from generators.program.calls import CALL_WORDS, at_call, keep_sharing
 from generators.program.case import AROUND, Attr, Case, Input, Op, SharedSlice, Values
 from generators.program.kept_places import list_simpler
 from generators.program.numbers import set_numbers
@@ -76,7 +76,7 @@ def drop_differences(case: Case) -> Iterator[Case]:
         changes += [{name: kept} for name in ("sizes", "changes", "numbers") for kept in _fewer(getattr(call, name))]
         for place, (name, value) in enumerate(call.numbers):
             changes += [{"numbers": edits.swap(call.numbers, place, (name, plain))} for plain in _plainer(value)]
-        changes += [{name: word} for name, words in WORDS.items() for word in words]
+        changes += [{name: word} for name, words in CALL_WORDS.items() for word in words]
         for number, (name, size) in enumerate(call.sizes):
             for smaller in (case.sizes[name] + 1, 1, 2, size // 2, size - 1):
                 changes.append({"sizes": edits.swap(call.sizes, number, (name, smaller))})

@@ -12,7 +12,7 @@ from generators.program.values import FLOATS
 from generators.program.writes import find_owners, is_written
 from generators.reasons import Reason
 
-WORDS: dict[str, tuple[str, ...]] = {
+CALL_WORDS: dict[str, tuple[str, ...]] = {
     "values": ("equal", "same", "other"),
     "under": ("", "inference", "training", "no_grad", "inference_mode"),
     "step": ("", "sgd", "adamw"),
@@ -108,7 +108,7 @@ def check_calls(case: Case) -> None:
         for name in sorted({name for call in case.calls for name, _ in call.sizes}):
             require(name in variable, f"{name} is no dimension that can vary between calls", Reason.VARIES)
         for call, around_before in zip(case.calls, list_arounds(case), strict=False):
-            for field, words in WORDS.items():
+            for field, words in CALL_WORDS.items():
                 given = getattr(call, field)
                 require(
                     given in words,

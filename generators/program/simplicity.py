@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from generators.program.calls import WORDS
+from generators.program.calls import CALL_WORDS
 from generators.program.case import AROUND, MODES, Case, Input, LaterCall, Number, Op
 from generators.program.given import Given
 from generators.program.numbers import FORMULAS
@@ -66,7 +66,7 @@ def _count_differences(call: LaterCall) -> float:
     cost: float = 2.0 * sum(getattr(call, field.name) != field.default for field in fields(call)) + len(call.sizes)
     cost += sum(size for _, size in call.sizes) / 1000 + len(call.changes)
     cost += len(call.numbers) + sum(_number_cost(value) for _, value in call.numbers) / 10
-    return cost + sum(words.index(getattr(call, name)) / 10 for name, words in WORDS.items())
+    return cost + sum(words.index(getattr(call, name)) / 10 for name, words in CALL_WORDS.items())
 
 
 def _count_uses(number: Number) -> float:

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 from fuzz.attribution.decide import list_edits
-from fuzz.attribution.edits import CALLS_APART, OF_OPERANDS, edit
+from fuzz.attribution.edits import CALLS_APART, edit
 from fuzz.bug_identity import attention_patterns, compare_outcome
-from fuzz.experiments import EXPERIMENTS, Outcome
-from fuzz.protocol import SubjectResult, Verdict
+from fuzz.experiments import EXPERIMENTS, NARROWER, Outcome
+from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.render import name_ordinal
 from fuzz.protocol.rewrites import DROPPED
 from generators.errors import CaseError
@@ -48,7 +48,7 @@ _SIZES = (1, 64, 3, 128)
 _NUMBERS = (1.0, 2.0, -1.0, 0.0, 0.5, 0.25, -1e4, float("-inf"))
 _SEEDS = range(1, 4)
 """Added to the seeds of a program that passes, if the failure is one of values: it must pass with other numbers too."""
-_VARIED = (CALLS_APART, DROPPED, *OF_OPERANDS, "wide_integers", "offset_given")
+_VARIED = (CALLS_APART, DROPPED, *NARROWER[EAGER], "wide_integers", "offset_given")
 """Edits of attributes, dtypes, layouts and calls, which are varied by themselves."""
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 

@@ -274,4 +274,4 @@ def _define(method: str, names: str, lines: Sequence[str]) -> str:
 def _line(case: Case, op: Op, types: Mapping[str, TensorType]) -> Line:
     texts, kinds = [read(case, a) for a in op.args], [types[a] for a in op.args]
     device = f"{case.arguments[0].name}.device"
-    return Line(op.name, op.kind, texts, kinds, attributes(op), device, spell_numbers(case, op))
+    return Line(op.name, OPS[op.kind], texts, kinds, attributes(op), device, spell_numbers(case, op))

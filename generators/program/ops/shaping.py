@@ -143,8 +143,7 @@ def _pad_dtype(call: Operands) -> str:
 
 
 def _pad_text(line: Line) -> str:
-    mode = "" if line.attrs["mode"] == "constant" else ', mode="{mode}"'
-    return line.fill(f"F.pad({{0}}, ({{sizes}}){mode or (', value={value}' if line.attrs['value'] else '')})")
+    return f"F.pad({', '.join([line.fill('{0}, ({sizes})'), *line.options('mode', 'value')])})"
 
 
 def _move_along(call: Operands) -> tuple[Size, ...]:

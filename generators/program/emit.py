@@ -8,13 +8,13 @@ from generators.program.case import Case, Op, Region, TensorType, free_name
 from generators.program.changes import KINDS
 from generators.program.emit_inputs import emit_calls, emit_input, emit_inputs
 from generators.program.emit_layers import indent
-from generators.program.emit_regions import emit_alike, emit_call, emit_region, open_autocast
+from generators.program.emit_regions import RegionFunction, emit_alike, emit_region, open_autocast
 from generators.program.given import READER
 from generators.program.numbers import spell_numbers
 from generators.program.ops import FUNCTIONS, OPS, find_probability
 from generators.program.ops.spec import Line
 from generators.program.references import list_dims, rename
-from generators.program.regions import REGIONS, SHARED, list_alike, list_arguments, list_indirect, list_results, ops_of
+from generators.program.regions import REGIONS, SHARED, list_alike, list_indirect, list_results, ops_of
 from generators.program.type_check import attributes, types_of
 from generators.program.writes import find_owners, find_target, list_written
 
@@ -239,32 +239,29 @@ class _Body:
             return open_autocast(device, region.option, [*self.emit(within, inner, local)])
         name = free_name("block", {*self.types, *self.blocks})
         self.blocks.append(name)
+        function = RegionFunction(self.case, region, self.types, name, local)
         if region.option in SHARED:
-            return self._emit_shared(region, name, within, inner, local)
-        own = [*self.emit(within, inner, [*list_arguments(self.case, region, self.types), *local])]
-        text, calls = emit_region(self.case, region, self.types, name, own, local, plain=self.plain)
+            return self._emit_shared(function, within, inner)
+        own = [*self.emit(within, inner, [*function.parameters, *local])]
+        text, calls = emit_region(function, own, plain=self.plain)
         self.outside.append(text)
         return calls
 
-    def _emit_shared(
-        self, region: Region, name: str, within: Sequence[Op], inner: Sequence[Region], local: Sequence[str]
-    ) -> list[str]:
-        case, types, alike = self.case, self.types, list_alike(self.case, region, self.types)
+    def _emit_shared(self, function: RegionFunction, within: Sequence[Op], inner: Sequence[Region]) -> list[str]:
+        case, name, alike = self.case, function.name, list_alike(self.case, function.region, self.types)
         first = alike[0]
         if first not in self.shared:
-            given = list_arguments(case, first, types)
-            bodies = [[[*self.emit(within, inner, given)]]]
-            if len(alike) > 1:
-                own = [*given, *first.ops]
-                names = [dict(zip((*list_arguments(case, one, types), *one.ops), own, strict=True)) for one in alike]
-                renamed = [
-                    [rename(op, found) for op in ops_of(case, one)] for one, found in zip(alike, names, strict=True)
-                ]
-                bodies = [[[*self._emit_op(op, given)] for op in ops] for ops in renamed]
-            text, self.shared[first] = emit_alike(case, alike, types, name, bodies, plain=self.plain)
+            shared = replace(function, region=first)
+            given = shared.parameters
+            bodies = [[[*self.emit(within, inner, given)]]] if len(alike) == 1 else []
+            for one in alike if len(alike) > 1 else ():
+                own = replace(function, region=one).parameters
+                names = dict(zip((*own, *one.ops), (*given, *first.ops), strict=True))
+                bodies.append([[*self._emit_op(rename(op, names), given)] for op in ops_of(case, one)])
+            text, self.shared[first] = emit_alike(shared, bodies, plain=self.plain)
             self.outside.append(text)
-        self.layers.append(f"self.{name} = {self.shared[first]}({alike.index(region)})")
-        return [emit_call(case, region, types, f"self.{name}", local)]
+        self.layers.append(f"self.{name} = {self.shared[first]}({alike.index(function.region)})")
+        return [replace(function, name=f"self.{name}").call]
 
 
 def _define(method: str, names: str, lines: Sequence[str]) -> str:

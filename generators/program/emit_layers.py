@@ -32,29 +32,20 @@ def choose_lines(bodies: Sequence[Sequence[Sequence[str]]], number: str) -> list
     return lines
 
 
-def emit_maker(
-    maker: str, name: str, number: str, parameters: Sequence[str], body: Sequence[str], *, plain: bool
-) -> str:
+def emit_maker(maker: str, number: str, name: str, function: Sequence[str]) -> str:
     """A function whose results, functions named `name`, differ in the number that they close over."""
-    own = [*[_DECORATOR] * (not plain), f"def {name}({', '.join(parameters)}):", *indent(body)]
-    return _join([f"def {maker}({number}):", *indent([*own, "", f"return {name}"])])
+    return _join([f"def {maker}({number}):", *indent([*function, "", f"return {name}"])])
 
 
-def emit_class(name: str, parameters: Sequence[str], body: Sequence[str], *, plain: bool) -> str:
-    """A class of layers that differ in their `number`."""
-    return _join(_open_class(name, "self.number = number", parameters, body, plain=plain))
-
-
-def emit_class_around(name: str, of: str, parameters: Sequence[str], *, plain: bool) -> str:
-    """A class of layers that call a layer of the class `of`, and are alike otherwise."""
-    body = [f"return self.layer({', '.join(parameters)})"]
-    return _join(_open_class(name, f"self.layer = {of}(number)", parameters, body, plain=plain))
-
-
-def _open_class(name: str, line: str, parameters: Sequence[str], body: Sequence[str], *, plain: bool) -> list[str]:
+def emit_class(name: str, line: str, forward: Sequence[str]) -> str:
+    """A class of layers that differ in the number that the line of `__init__` reads."""
     start = ["def __init__(self, number):", *indent(["super().__init__()", line]), ""]
-    forward = [*[_DECORATOR] * (not plain), f"def forward({', '.join(('self', *parameters))}):", *indent(body)]
-    return [f"class {name}(nn.Module):", *indent([*start, *forward])]
+    return _join([f"class {name}(nn.Module):", *indent([*start, *forward])])
+
+
+def define_region(name: str, parameters: Sequence[str], body: Sequence[str], *, plain: bool) -> list[str]:
+    """The lines of a function that is a region."""
+    return [*[_DECORATOR] * (not plain), f"def {name}({', '.join(parameters)}):", *indent(body)]
 
 
 def _join(lines: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """The errors a user can cause. Their text is a single line: the mistake, its place, and what would be right."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,6 +43,12 @@ def require_of(op: str, fact: bool, mistake: str, reason: Reason | None = None) 
     """Raises CaseError about an operation unless the fact holds."""
     if not fact:
         raise CaseError(f"op {op!r}: {mistake}", mistake, reason)
+
+
+def require_word(record: object, field: str, words: Collection[Any], reason: Reason | None = None) -> None:
+    """Raises CaseError unless the field has one of these words."""
+    given = getattr(record, field)
+    require(given in words, f"{field} is {given!r}, expected one of {', '.join(filter(None, words))}", reason)
 
 
 def accepts(check: Callable[..., object], *arguments: Any) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from generators.errors import accepts, require
+from generators.errors import accepts, require, require_word
 from generators.program.case import Case, Change, Op
 from generators.program.ops import OPS, find_probability
 from generators.program.sizes import Size
@@ -99,9 +99,8 @@ class _Changed:
 
     def apply(self, change: Change) -> None:
         """Raises CaseError unless the change makes sense now."""
-        case, row = self.case, KINDS.get(change.kind)
-        require(row is not None, f"kind is {change.kind!r}, expected one of {', '.join(KINDS)}", Reason.MALFORMED)
-        assert row is not None
+        require_word(change, "kind", KINDS, Reason.MALFORMED)
+        case, row = self.case, KINDS[change.kind]
         items = {item.name: item for item in case.inputs}
         targets = list_changeable(case)
         for name, target in (("of", row.target), ("to", row.to)):

@@ -3,12 +3,12 @@
 torch.compile traces the body of a `nested_compile_region` once for all calls that it takes to be alike.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _DECORATOR = "@torch.compiler.nested_compile_region"
 
 
-def indent(lines: Sequence[str], levels: int = 1) -> list[str]:
+def indent(lines: Iterable[str], levels: int = 1) -> list[str]:
     return [f"{'    ' * levels}{line}" if line else "" for line in lines]
 
 

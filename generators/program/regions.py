@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from generators.errors import add_place, require
+from generators.errors import add_place, require, require_word
 from generators.program.autograd_functions import FUNCTION_OPTIONS, is_transformable
 from generators.program.case import AUTOCAST, Case, Input, Op, Region, TensorType
 from generators.program.changes import is_layer
@@ -215,11 +215,7 @@ def check_regions(case: Case, types: Mapping[str, TensorType], infer: Infer) -> 
             not (case.checkpoint and list_indirect(case)), "a scan is not allowed beside checkpoint", Reason.SCANNED
         )
         for at, region in enumerate(case.regions):
-            require(
-                region.kind in REGIONS,
-                f"kind is {region.kind!r}, expected one of {', '.join(REGIONS)}",
-                Reason.MALFORMED,
-            )
+            require_word(region, "kind", REGIONS, Reason.MALFORMED)
             missing = next((name for name in region.ops if name not in places), None)
             require(missing is None, f"{missing!r} is no operation", Reason.MALFORMED)
             found = [places[name] for name in region.ops]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from generators.errors import CaseError, accepts, add_place, require
+from generators.errors import CaseError, accepts, add_place, require, require_word
 from generators.program.calls import at_call, check_calls, keep_sharing, list_arounds, list_variable
 from generators.program.case import AROUND, AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
 from generators.program.changes import keep_changes
@@ -54,6 +54,7 @@ MAX_ELEMENTS = 1 << 26
 """The most elements of a value: 256 MiB in float32, 512 MiB in the float64 reference. A case is meant to be small."""
 MAX_LINES = 2000
 MAX_RANK = 8
+_WORDS = {"mode": MODES, "autocast": (None, *AUTOCAST), "around": ("", *AROUND[1:-1])}
 MOST_TIMES = 100
 """How often an earlier case may run in a row."""
 
@@ -160,14 +161,9 @@ def check(case: Case) -> dict[str, TensorType]:
     """The types of a case's values. Raises CaseError, a single line, on anything that is not a valid case."""
     with add_place("dims"):
         _check_dims(case)
-    with add_place("mode"):
-        require(case.mode in MODES, f"mode is {case.mode!r}, expected one of {', '.join(MODES)}")
-    with add_place("autocast"):
-        known = case.autocast in (None, *AUTOCAST)
-        require(known, f"autocast is {case.autocast!r}, expected one of {', '.join(AUTOCAST)}")
-    with add_place("around"):
-        known = case.around in ("", *AROUND[1:-1])
-        require(known, f"around is {case.around!r}, expected one of {', '.join(AROUND[1:-1])}")
+    for field, words in _WORDS.items():
+        with add_place(field):
+            require_word(case, field, words)
     with add_place("around_backward"):
         needed = not case.around_backward or (case.has_around and case.may_train)
         require(needed, "around_backward: no call under autocast trains", Reason.MALFORMED)

@@ -33,7 +33,7 @@ def render_facts(title: str, entry: Entry, cause: CauseKey | None, bug: Bug | No
     fault, project = bug.fault if bug else None, _find_project(cause)
     facts = [
         ("the fault", describe_fault(fault) if fault else ""),
-        ("project", runtimes.find_repository(project)),
+        ("project", runtimes.find_form(project).repository),
         ("proposed title", title),
         ("status", bug.status.words if bug and bug.status.kind != "new" else ""),
         ("upstream", describe_upstream(bug)),
@@ -70,7 +70,7 @@ def propose_labels(entry: Entry, cause: CauseKey | None, fault: FaultyLine | Non
     """
     project = _find_project(cause)
     if project is not Project.PYTORCH:
-        return [*runtimes.list_labels(project)]
+        return [*runtimes.find_form(project).labels]
     labels = list_labels(entry.case, cause, fault)
     if (entry.verdict or Verdict.OK) not in WITHOUT_NUMBERS:
         labels.append("module: correctness (silent)")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from generators.errors import CaseError, accepts, add_place, require, require_word
+from generators.errors import CaseError, accepts, add_place, require, require_of, require_word
 from generators.program.calls import at_call, check_calls, keep_sharing, list_arounds, list_variable
 from generators.program.case import AROUND, AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
 from generators.program.changes import keep_changes
@@ -61,16 +61,12 @@ MOST_TIMES = 100
 
 def attributes(op: Op) -> dict[str, Any]:
     """All attributes of an operation, defaults filled in. Raises CaseError on an unknown operation or attribute."""
-    spec, given = OPS.get(op.kind), dict(op.attrs)
-    if spec is None:
-        raise CaseError(f"op {op.name!r}: unknown operation {op.kind!r}")
-    for name in given:
-        if name not in spec.attributes:
-            known = ", ".join(spec.attributes) or "none"
-            raise CaseError(f"op {op.name!r}: {op.kind} has no attribute {name!r}; it has: {known}")
-    for name, a in spec.attributes.items():
-        if a.required and name not in given:
-            raise CaseError(f"op {op.name!r}: {op.kind} needs the attribute {name!r}, {a.kind.value}")
+    require_of(op.name, op.kind in OPS, f"unknown operation {op.kind!r}")
+    known, given = OPS[op.kind].attributes, dict(op.attrs)
+    for name in (name for name in given if name not in known):
+        require_of(op.name, False, f"{op.kind} has no attribute {name!r}; it has: {', '.join(known) or 'none'}")
+    for name in (name for name, row in known.items() if row.required and name not in given):
+        require_of(op.name, False, f"{op.kind} needs the attribute {name!r}, {known[name].kind.value}")
     return complete_attributes(op)
 
 
@@ -86,7 +82,7 @@ def infer(
     equations: gets the pairs of sizes that the operation needs equal
     """
     attrs, spec = attributes(op), OPS[op.kind]
-    try:
+    with add_place("ops", op.name, f"op {op.name!r} ({op.kind})"):
         for name, value in attrs.items():
             _check_attribute(name, spec.attributes[name], value)
         least, most = spec.arity
@@ -99,8 +95,6 @@ def infer(
         args = tuple(types[name] for name in op.args)
         result = spec.infer(Operands(args, attrs, dims, autocast, [] if equations is None else equations))
         _check_shape(result, result.sizes(dims))
-    except CaseError as error:
-        raise CaseError(f"op {op.name!r} ({op.kind}): {error}", error.mistake) from None
     return result
 
 
@@ -138,8 +132,7 @@ def types_of(case: Case) -> dict[str, TensorType]:
     """The type of every input and value. Raises CaseError if the program is not well typed."""
     types, sizes, casts = {i.name: i.type for i in case.inputs}, case.sizes, list_autocasts(case)
     for op in case.ops:
-        with add_place("ops", op.name):
-            types[op.name] = infer(op, types, sizes, casts[op.name])
+        types[op.name] = infer(op, types, sizes, casts[op.name])
     return types
 
 
@@ -151,10 +144,8 @@ def _check_before(case: Case) -> None:
             Reason.SIZE,
         )
         require(not earlier.case.before, f"before: case {number} has earlier cases of its own", Reason.EARLIER)
-        try:
+        with add_place("before", said=f"before: case {number}"):
             check(earlier.case)
-        except CaseError as error:
-            raise CaseError(f"before: case {number}: {error}") from None
 
 
 def check(case: Case) -> dict[str, TensorType]:
@@ -185,11 +176,8 @@ def check(case: Case) -> dict[str, TensorType]:
             require(name not in seen, f"name {name!r} is defined twice")
         seen.add(name)
     for item in case.inputs:
-        with add_place("inputs", item.name):
-            try:
-                _check_input(item, case.sizes)
-            except CaseError as error:
-                raise CaseError(f"{'parameter' if item.parameter else 'input'} {item.name!r}: {error}") from None
+        with add_place("inputs", item.name, f"{'parameter' if item.parameter else 'input'} {item.name!r}"):
+            _check_input(item, case.sizes)
         with add_place("inputs", item.name):
             if item.part is not None:
                 check_part(case, item, item.part)

@@ -278,8 +278,6 @@ def _check_in_place(case: Case) -> None:
     uses = Counter([*(arg for op in case.ops for arg in op.args), *case.returns])
     for op in filter(is_in_place, case.ops):
         target = case.makers.get(op.args[0])
-        with add_place("ops", op.name):
-            owned = target is not None and OPS[target.kind].owns_memory and uses[target.name] == 1
-            require_of(
-                op.name, owned, "only a new tensor with no other use can be overwritten in place", Reason.OVERWRITTEN
-            )
+        owned = target is not None and OPS[target.kind].owns_memory and uses[target.name] == 1
+        mistake = "only a new tensor with no other use can be overwritten in place"
+        require_of(op.name, owned, mistake, Reason.OVERWRITTEN)

@@ -9,7 +9,6 @@ from generators.program.ops.rules import (
     broadcast,
     check_holds,
     given_dtype,
-    is_bool,
     made_floating,
     matrices,
     promote_all,
@@ -261,7 +260,7 @@ OPS = [
         OpSpec(
             kind,
             broadcast,
-            is_bool,
+            "bool",
             "all" if kind in ("eq", "ne") else "any",
             f"{{0}} {sign} {{right}}",
             {"other": _OTHER},
@@ -274,7 +273,7 @@ OPS = [
         for kind, sign in (("logical_and", "&"), ("logical_or", "|"), ("logical_xor", "^"))
     ),
     *(
-        OpSpec(f"nonzero_{name}", broadcast, is_bool, text=f"torch.logical_{name}({{args}})", arity=(2, 2))
+        OpSpec(f"nonzero_{name}", broadcast, "bool", text=f"torch.logical_{name}({{args}})", arity=(2, 2))
         for name in ("and", "or", "xor")
     ),
     *(
@@ -312,7 +311,7 @@ OPS = [
     OpSpec("abs", first_shape, _size_dtype, "signed"),
     *(OpSpec(kind, takes="number") for kind in ("floor", "ceil", "round")),
     OpSpec("sign"),
-    *(OpSpec(kind, dtype=is_bool, saves=False) for kind in ("isnan", "isinf", "isfinite")),
+    *(OpSpec(kind, dtype="bool", saves=False) for kind in ("isnan", "isinf", "isfinite")),
     *(
         OpSpec(
             kind,

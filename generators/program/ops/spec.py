@@ -210,7 +210,7 @@ class OpSpec:
 
     kind: str
     shape: ShapeRule = first_shape
-    dtype: DtypeRule = first_dtype
+    dtype: DtypeRule | str = first_dtype
     takes: str = "any"  # the kind of dtype, of `_TAKES`, that all arguments have; views and copies take "all" for "any"
     text: str | Callable[[Line], str] = ""
     """The source text: a function, or a template in which `{0}` is the first argument, `{args}` are all of them,
@@ -236,7 +236,8 @@ class OpSpec:
         categories, message = _TAKES["all" if moves_any else self.takes]
         fits = all(category(arg.dtype) in categories for arg in call.args)
         require(fits, f"{message}, got {', '.join(arg.dtype for arg in call.args)}")
-        result = TensorType(self.shape(call), self.dtype(call))
+        shape = self.shape(call)
+        result = TensorType(shape, self.dtype if isinstance(self.dtype, str) else self.dtype(call))
         if call.attrs.get("form") != "in_place":
             return result
         fits = result.sizes(call.dims) == call.args[0].sizes(call.dims)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from generators.program.case import Case, Op, Region, TensorType, free_name
 from generators.program.changes import KINDS
 from generators.program.emit_inputs import emit_calls, emit_input, emit_inputs
-from generators.program.emit_layers import indent
-from generators.program.emit_regions import RegionFunction, emit_alike, emit_region, open_autocast
+from generators.program.emit_regions import RegionFunction, emit_alike, emit_region, indent, open_autocast
 from generators.program.given import READER
 from generators.program.numbers import spell_numbers
 from generators.program.ops import FUNCTIONS, OPS, find_probability

@@ -2,27 +2,31 @@
 
 A case with regions has two texts. In the *plain* text a region is a Python call or a Python loop. The float64 reference
 and runs with noise take the plain text; eager and all subjects take the other.
+
+Regions may share a function or a class, as the layers of a model do: torch.compile traces the body of a
+`nested_compile_region` once for all calls that it takes to be alike.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from generators.program.autograd_functions import emit_function, writes_argument
 from generators.program.case import Case, Region, TensorType, free_name
-from generators.program.emit_layers import choose_lines, define_region, emit_class, emit_maker, indent
 from generators.program.regions import (
     FUNCTION,
     REGIONS,
     list_arguments,
     list_around,
     list_results,
+    list_within,
     list_written_operands,
 )
 from generators.program.values import category
 from generators.program.writes import find_owners
 
 _REVERSE = ", reverse=True"
+_DECORATOR = "@torch.compiler.nested_compile_region"
 
 
 @dataclass(frozen=True)
@@ -82,10 +86,8 @@ class RegionFunction:
         return f"{', '.join(self.results)} = {value}" if self.results else value
 
 
-def _has_transform(case: Case, region: Region) -> bool:
-    """Whether a transform lies within a region."""
-    inner = case.regions[case.regions.index(region) + 1 :]
-    return any(REGIONS[one.kind].is_transform and {*one.ops} <= {*region.ops} for one in inner)
+def indent(lines: Iterable[str], levels: int = 1) -> list[str]:
+    return [f"{'    ' * levels}{line}" if line else "" for line in lines]
 
 
 def emit_region(function: RegionFunction, lines: Sequence[str], *, plain: bool) -> tuple[str, list[str]]:
@@ -93,7 +95,8 @@ def emit_region(function: RegionFunction, lines: Sequence[str], *, plain: bool) 
     case, region, row = function.case, function.region, REGIONS[function.region.kind]
     body = [*_open_rows(function, lines)] if row.loops else []
     # torch.cond wants branches of equal strides, and a gradient may be an expanded tensor.
-    returned = ".contiguous()" if region.kind == "cond" and _has_transform(case, region) else "[0]" * row.loops
+    differentiates = any(REGIONS[one.kind].is_transform for one in list_within(case.regions, region))
+    returned = ".contiguous()" if region.kind == "cond" and differentiates else "[0]" * row.loops
     found = [value + returned for value in function.rows]
     if region.carries:
         body += [*lines, f"return ({_pack([*_hand_on(function)])}), ({_pack(found)})"]
@@ -144,18 +147,58 @@ def emit_alike(function: RegionFunction, bodies: Sequence[Sequence[Sequence[str]
     """
     name, option = function.name, function.region.option
     number = function.free("number") if option == "closure" else "self.number"
-    lines, parameters = choose_lines(bodies, number), function.parameters
+    lines, parameters = _choose_lines(bodies, number), function.parameters
     body = [*_read_rows(function, lines), *lines, f"return {', '.join(function.results)}"]
     if option == "closure":
         maker = function.free(f"make_{name}")
-        return emit_maker(maker, number, name, define_region(name, parameters, body, plain=plain)), maker
+        return _emit_maker(maker, number, name, _define_region(name, parameters, body, plain=plain)), maker
     kind, passed = function.free(name.capitalize()), ("self", *parameters)
-    text = emit_class(kind, "self.number = number", define_region("forward", passed, body, plain=plain))
+    text = _emit_class(kind, "self.number = number", _define_region("forward", passed, body, plain=plain))
     if option == "layer":
         return text, kind
     outer, call = function.free(f"{kind}Around"), f"return self.layer({', '.join(parameters)})"
-    around = define_region("forward", passed, [call], plain=plain)
-    return text + emit_class(outer, f"self.layer = {kind}(number)", around), outer
+    around = _define_region("forward", passed, [call], plain=plain)
+    return text + _emit_class(outer, f"self.layer = {kind}(number)", around), outer
+
+
+def _choose_lines(bodies: Sequence[Sequence[Sequence[str]]], number: str) -> list[str]:
+    """The lines of one body for all.
+
+    bodies: for each region, for each of its operations, the lines
+    number: the text that gives the number of the region
+    """
+    lines: list[str] = []
+    for of_one in zip(*bodies, strict=True):
+        forms = [*dict.fromkeys(map(tuple, of_one))]
+        if len(forms) == 1:
+            lines += forms[0]
+            continue
+        for form in forms:
+            numbers = [place for place, text in enumerate(of_one) if tuple(text) == form]
+            is_one = f"== {numbers[0]}" if len(numbers) == 1 else f"in {tuple(numbers)}"
+            word = "if" if form == forms[0] else "elif"
+            lines += ["else:" if form == forms[-1] else f"{word} {number} {is_one}:", *indent(form)]
+    return lines
+
+
+def _emit_maker(maker: str, number: str, name: str, function: Sequence[str]) -> str:
+    """A function whose results, functions named `name`, differ in the number that they close over."""
+    return _join([f"def {maker}({number}):", *indent([*function, "", f"return {name}"])])
+
+
+def _emit_class(name: str, line: str, forward: Sequence[str]) -> str:
+    """A class of layers that differ in the number that the line of `__init__` reads."""
+    start = ["def __init__(self, number):", *indent(["super().__init__()", line]), ""]
+    return _join([f"class {name}(nn.Module):", *indent([*start, *forward])])
+
+
+def _define_region(name: str, parameters: Sequence[str], body: Sequence[str], *, plain: bool) -> list[str]:
+    """The lines of a function that is a region."""
+    return [*[_DECORATOR] * (not plain), f"def {name}({', '.join(parameters)}):", *indent(body)]
+
+
+def _join(lines: Sequence[str]) -> str:
+    return "\n\n" + "\n".join(lines) + "\n"
 
 
 def _open_rows(function: RegionFunction, lines: Sequence[str]) -> Iterator[str]:

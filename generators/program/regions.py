@@ -155,9 +155,9 @@ def list_alike(case: Case, region: Region, types: Mapping[str, TensorType]) -> l
         written = [OPS[op.kind].writes for op in ops]
         return one.option, loops, given, shapes, written, wires, [places[name] for name in results]
 
-    if region.option not in SHARED or _list_within(case.regions, region):
+    if region.option not in SHARED or list_within(case.regions, region):
         return [region]
-    alone = [one for one in case.regions if one.option in SHARED and not _list_within(case.regions, one)]
+    alone = [one for one in case.regions if one.option in SHARED and not list_within(case.regions, one)]
     return [one for one in alone if one == region or describe(one) == describe(region)]
 
 
@@ -166,7 +166,7 @@ def list_around(regions: Sequence[Region], region: Region) -> list[Region]:
     return [other for other in regions[: regions.index(region)] if {*region.ops} <= {*other.ops}]
 
 
-def _list_within(regions: Sequence[Region], region: Region) -> list[Region]:
+def list_within(regions: Sequence[Region], region: Region) -> list[Region]:
     return [other for other in regions[regions.index(region) + 1 :] if {*other.ops} <= {*region.ops}]
 
 

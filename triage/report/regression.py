@@ -23,7 +23,7 @@ from fuzz.protocol.failures import (
 from generators.program.case import Earlier
 from generators.program.edits import map_inputs
 from generators.program.emit import source
-from generators.program.emit_layers import indent
+from generators.program.emit_regions import indent
 from generators.program.type_check import is_valid, types_of
 from generators.program.values import FLOATS
 from triage.rendering import render

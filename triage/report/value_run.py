@@ -16,7 +16,7 @@ from fuzz.protocol.failures import (
     WrongValue,
 )
 from generators.program.emit import is_random
-from generators.program.emit_layers import indent
+from generators.program.emit_regions import indent
 from generators.program.values import FLOATS
 from triage.report import shards
 from triage.report.failing_run import WITHOUT_NUMBERS, FailingRun

@@ -9,7 +9,7 @@ from typing import Any
 
 from generators.errors import CaseError, accepts, add_place, require, require_of, require_word
 from generators.program.calls import at_call, check_calls, keep_sharing, list_arounds, list_variable
-from generators.program.case import AROUND, AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
+from generators.program.case import AROUND, AUTOCAST, MODES, Attr, Case, Input, Op, SharedSlice, TensorType, Values
 from generators.program.changes import keep_changes
 from generators.program.contracts import check_contract
 from generators.program.given import check_given
@@ -25,8 +25,8 @@ from generators.program.references import list_dims, map_references
 from generators.program.regions import check_regions, list_autocasts
 from generators.program.settings import check_settings
 from generators.program.sizes import Size, show
-from generators.program.values import COMPLEX, DISTRIBUTIONS, DTYPES, LAYOUTS
-from generators.program.writes import check_memory, check_part, find_owners, list_written
+from generators.program.values import COMPLEX, DISTRIBUTIONS, DTYPES, LAYOUTS, category
+from generators.program.writes import check_memory, find_owners, list_written
 from generators.reasons import Reason
 from generators.records import NameOf
 
@@ -180,7 +180,7 @@ def check(case: Case) -> dict[str, TensorType]:
             _check_input(item, case.sizes)
         with add_place("inputs", item.name):
             if item.part is not None:
-                check_part(case, item, item.part)
+                _check_part(case, item, item.part)
     with add_place("inputs"):
         require(bool(case.arguments), "a case needs at least one input that is not a parameter", Reason.ARGUMENTLESS)
     types = types_of(case)
@@ -263,6 +263,29 @@ def _check_input(item: Input, dims: Mapping[str, int]) -> None:
     fits = values.param.is_integer() or (0 < values.param < 1 and "{kept}" in kind.template)
     require(fits and abs(values.param) < 1 << 31, f"param {values.param} of values {values.kind!r} is no integer")
     require(bool(kind.param) or not values.param, f"values {values.kind!r} have no param")
+
+
+def _check_part(case: Case, item: Input, part: SharedSlice) -> None:
+    """Raises CaseError unless the argument is a slice of another input, of the same floating dtype."""
+    owners = {other.name: other for other in case.inputs if other.part is None and other is not item}
+    require(part.of in owners, f"part of {part.of!r}, expected another input that is no part")
+    owner, is_axis = owners[part.of], not item.parameter and 0 <= part.dim < len(item.shape)
+    require(is_axis, f"dim {part.dim} is no axis of an argument")
+    require(category(item.dtype) == 2 and item.dtype == owner.dtype, "a part has its owner's floating dtype")
+    is_plain = (item.values, item.layout) == (Values(), "contiguous")
+    require(is_plain, "a part has no values and no layout of its own")
+    whole, sizes = owner.type.sizes(case.sizes), item.type.sizes(case.sizes)
+    stop = part.start.value(case.sizes) + sizes[part.dim]
+    fits = len(whole) == len(sizes) and part.start.value(case.sizes) >= 0 and stop <= whole[part.dim]
+    fits &= sizes == (*whole[: part.dim], sizes[part.dim], *whole[part.dim + 1 :])
+    require(fits, f"sizes {list(sizes)} from {part.start} along axis {part.dim} are no slice of {list(whole)}")
+    # The gradient of a slice of a parameter is that of the parameter.
+    leaves = (item,) if owner.parameter else (item, owner)
+    kept = not any(one.is_differentiated for one in leaves) if case.training else not case.may_train
+    require(kept, "arguments that share memory have requires_grad: false from the first call on, if a call trains")
+    is_whole = (*item.shards, *owner.shards) == (None,) * 4
+    require(is_whole, "arguments that share memory are not split over ranks")
+    require(not case.contracts, "contracts are not allowed beside arguments that share memory")
 
 
 def prune(case: Case) -> Case:

@@ -12,13 +12,13 @@ from generators.program.values import FLOATS
 from generators.program.writes import find_owners, is_written
 from generators.reasons import Reason
 
-_WORDS = {
+CALL_WORDS: dict[str, tuple[str, ...]] = {
     "values": ("equal", "same", "other"),
-    "under": ("", "training", "inference", "no_grad", "inference_mode"),
+    "under": ("", "inference", "training", "no_grad", "inference_mode"),
     "step": ("", "sgd", "adamw"),
     "around": ("", *AROUND),
-    "dtype": ("", *FLOATS),
 }
+"""The words of fields of later calls, simplest first."""
 CHANGES = {
     "sizes": "other sizes",
     "layouts": "other strides",
@@ -108,7 +108,7 @@ def check_calls(case: Case) -> None:
         for name in sorted({name for call in case.calls for name, _ in call.sizes}):
             require(name in variable, f"{name} is no dimension that can vary between calls", Reason.VARIES)
         for call, around_before in zip(case.calls, list_arounds(case), strict=False):
-            for field, words in _WORDS.items():
+            for field, words in (*CALL_WORDS.items(), ("dtype", ("", *FLOATS))):
                 require_word(call, field, words, Reason.MALFORMED)
             sharing = {name for item in case.inputs if item.part for name in (item.name, item.part.of)}
             keeps = not (sharing and call.dtype) and sharing.isdisjoint(name for name, _ in call.layouts)

@@ -64,9 +64,9 @@ def main() -> int:
 
 def _without_driver() -> AbstractContextManager[Any]:
     """While entered, torch assumes a GPU. Inductor counts GPUs when it is imported, which would start CUDA's driver."""
-    from fuzz.check.torch_api.torch_internals import wrap
+    from fuzz.check.torch_api.torch_internals import intercept
 
-    return wrap("torch._C", "_cuda_getDeviceCount", lambda _: lambda: 1)
+    return intercept("torch._C", "_cuda_getDeviceCount", lambda _: 1)
 
 
 def _is_safe() -> bool:

@@ -1,7 +1,7 @@
 """A case that eager accepts: runs its module, and judges the runs of subjects."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -177,6 +177,15 @@ class CaseRun:
             mode=mode,
             watched=call is not None,
         )
+
+    def run_anew(
+        self, subject: Subject, times: int = 1, mode: Callable[[], AbstractContextManager[Any]] = nullcontext
+    ) -> list[Execution]:
+        """Runs of `subject`, which compiles for them. Raises its exceptions."""
+        module = self.program.module(self.request.training)
+        with subject.apply_settings():
+            call = self.compile(subject, module)
+            return [self.execute(call, module, mode()) for _ in range(times)]
 
     def run_noisily(self, noise: Noise, choices: ChoiceMode) -> Execution:
         """Eager under noise, with these choices."""

@@ -123,12 +123,9 @@ def _run_again(
     case: CaseRun, subject: Subject, times: int = 1, mode: Callable[[], AbstractContextManager[Any]] = nullcontext
 ) -> list[Execution]:
     """Runs of `subject`, compiled once more; none if it raises."""
-    module = case.program.module(case.request.training)
     torch._dynamo.reset()
     try:
-        with subject.apply_settings():
-            call = case.compile(subject, module)
-            return [case.execute(call, module, mode()) for _ in range(times)]
+        return case.run_anew(subject, times, mode)
     except Exception as error:
         if exceptions.is_out_of_memory(error):
             raise

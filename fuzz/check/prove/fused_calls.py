@@ -18,7 +18,7 @@ from fuzz.check.prove.rewrite_match import SDPA_OF_PATTERNS, RewriteMatch
 from fuzz.check.run.attention.call import Call
 from fuzz.check.run.attention.function import Attention
 from fuzz.check.torch_api.exceptions import SubjectError, Unsupported, as_failure
-from fuzz.check.torch_api.torch_internals import wrap
+from fuzz.check.torch_api.torch_internals import intercept
 from fuzz.protocol.failures import Failure, FaultyOperation
 from fuzz.protocol.rewrites import WrongRewrite
 
@@ -32,16 +32,13 @@ def list_calls(match: RewriteMatch) -> list[Arguments]:
     """The calls that the replacement makes on the operands of the match, without dropout; none if it raises."""
     found: list[Arguments] = []
 
-    def make_noting(_: Any) -> Any:
-        def call_and_note(*args: Any, **options: Any) -> Tensor:
-            found.append((args, {**options, "dropout_p": 0.0}))
-            return attend(*args, backend=SDPBackend.MATH, **found[-1][1])[0]
-
-        return call_and_note
+    def call_and_note(_: Any, *args: Any, **options: Any) -> Tensor:
+        found.append((args, {**options, "dropout_p": 0.0}))
+        return attend(*args, backend=SDPBackend.MATH, **found[-1][1])[0]
 
     try:
         function, given = match.read_replacement()
-        with wrap(*SDPA_OF_PATTERNS, make_noting):
+        with intercept(*SDPA_OF_PATTERNS, call_and_note):
             function(*given)
     except (RuntimeError, TypeError, ValueError, IndexError, SubjectError):
         return []

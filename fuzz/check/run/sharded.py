@@ -20,7 +20,7 @@ from fuzz.check.run.subject_builder import find
 from fuzz.check.run.subject_changes import Record, apply_experiments
 from fuzz.check.torch_api import compilation, exceptions
 from fuzz.check.torch_api.exceptions import SubjectError
-from fuzz.check.torch_api.torch_internals import wrap
+from fuzz.check.torch_api.torch_internals import intercept
 from fuzz.experiments import Trial
 
 
@@ -49,7 +49,7 @@ def run_part(part: RankProgram, program: Program, mesh: DeviceMesh, record: Reco
     The MATH backend computes attention: DTensor has no rule for the fused operation of the CPU.
     """
     subject = apply_experiments(replace(find(part.subject), options=part.options), part.experiments, record)
-    limited = wrap("torch.distributed.tensor._decompositions", _WAYS, _limit_ways)
+    limited = intercept("torch.distributed.tensor._decompositions", _WAYS, _list_few_ways)
     with subject.apply_settings(), implicit_replication(), sdpa_kernel([SDPBackend.MATH]), limited:
         module = program.module(part.training)
         call = distribute(subject.compile(module, part.dynamic), module, mesh)
@@ -78,17 +78,13 @@ _WAYS = "DecompShardingStrategy._get_candidate_placements"
 _MOST_WAYS = 200
 
 
-def _limit_ways(list_ways: Callable[[Any], list[Any]]) -> Any:
+def _list_few_ways(list_ways: Callable[[Any], list[Any]], schema: Any) -> list[Any]:
     """Refuses an operation without a rule if DTensor would run its definition for minutes, once for each combination of
     placements of its arguments."""
-
-    def list_few_ways(schema: Any) -> list[Any]:
-        ways = list_ways(schema)
-        if len(ways) > _MOST_WAYS:
-            raise SubjectError(f"DTensor would try more than {_MOST_WAYS} ways to shard {schema.op}")
-        return ways
-
-    return staticmethod(list_few_ways)
+    ways = list_ways(schema)
+    if len(ways) > _MOST_WAYS:
+        raise SubjectError(f"DTensor would try more than {_MOST_WAYS} ways to shard {schema.op}")
+    return ways
 
 
 def distribute(call: Any, module: nn.Module, mesh: DeviceMesh) -> Callable[..., Any]:

@@ -4,7 +4,6 @@ torch.compile does not tell that it is off: programs then run in eager, and ever
 on a subject that compiles needs a run of compiled code (`expect`, `require_run`).
 """
 
-import functools
 import importlib
 import os
 from collections import Counter
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fuzz.check.torch_api.exceptions import NothingCompiled
-from fuzz.check.torch_api.torch_internals import find, require
+from fuzz.check.torch_api.torch_internals import find, intercept_for_good
 
 DYNAMO_GRAPH = "graph"
 """A graph of Dynamo, whichever backend compiled it."""
@@ -26,7 +25,6 @@ _FORMS = {"inductor": INDUCTOR_GRAPH, "passes": GRAPH_AFTER_PASSES}
 _runs = Counter[str]()
 _expected = ""
 _n_pipelines = 0
-_is_watching = False
 
 _OFF = "switches torch.compile off"
 _REPLACED = "replaces the backend of torch.compile"
@@ -114,31 +112,23 @@ def is_compiled_by_dynamo(call: object) -> bool:
 
 def watch() -> None:
     """Count the runs of graphs that are compiled from now on: once per process, while nothing else hooks into torch."""
-    global _is_watching  # noqa: PLW0603
-    if _is_watching:
-        return
-    graphs = require("torch._dynamo.output_graph", "OutputGraph")
-    pipeline = require("torch._inductor.compile_fx", "compile_fx")
-    compile_graph = require("torch._dynamo.output_graph", "OutputGraph.call_user_compiler")
+    intercept_for_good("torch._inductor.compile_fx", "compile_fx", _count_pipeline)
+    intercept_for_good("torch._dynamo.output_graph", "OutputGraph.call_user_compiler", _compile_counted)
 
-    @functools.wraps(pipeline)
-    def count_pipeline(*args: Any, **keywords: Any) -> Any:
-        global _n_pipelines  # noqa: PLW0603
-        _n_pipelines += 1
-        return pipeline(*args, **keywords)
 
-    @functools.wraps(compile_graph)
-    def compile_counted(graph: Any, *args: Any, **keywords: Any) -> Callable[..., Any]:
-        before = _n_pipelines
-        compiled = compile_graph(graph, *args, **keywords)
-        forms = (DYNAMO_GRAPH, INDUCTOR_GRAPH) if _n_pipelines > before else (DYNAMO_GRAPH,)
+def _count_pipeline(pipeline: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
+    global _n_pipelines  # noqa: PLW0603
+    _n_pipelines += 1
+    return pipeline(*args, **keywords)
 
-        def run(*inputs: Any) -> Any:
-            _runs.update(forms)
-            return compiled(*inputs)
 
-        return run
+def _compile_counted(compile_graph: Callable[..., Any], *args: Any, **keywords: Any) -> Callable[..., Any]:
+    before = _n_pipelines
+    compiled = compile_graph(*args, **keywords)
+    forms = (DYNAMO_GRAPH, INDUCTOR_GRAPH) if _n_pipelines > before else (DYNAMO_GRAPH,)
 
-    importlib.import_module("torch._inductor.compile_fx").compile_fx = count_pipeline  # type: ignore[attr-defined]
-    graphs.call_user_compiler = compile_counted
-    _is_watching = True
+    def run(*inputs: Any) -> Any:
+        _runs.update(forms)
+        return compiled(*inputs)
+
+    return run

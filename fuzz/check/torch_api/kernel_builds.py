@@ -11,8 +11,6 @@ does not join, as those that confirm a finding, builds as users do, and so does 
 A joined kernel gets by with no include that it lacks alone. But it can't collide with a global name of a header.
 """
 
-import functools
-import importlib
 import logging
 import os
 import re
@@ -20,17 +18,18 @@ import shlex
 import subprocess
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from fuzz.check.torch_api.torch_internals import find, require
+from fuzz.check.torch_api.torch_internals import find, intercept_for_good, require
 
-_ASYNC, _CODE = "torch._inductor.async_compile", "torch._inductor.codecache"
-_LOAD = "CppPythonBindingsCodeCache.load_pybinding_async"
+_ADD, _WAIT = (("torch._inductor.async_compile", f"AsyncCompile.{name}") for name in ("cpp_pybinding", "wait"))
+_LOAD = ("torch._inductor.codecache", "CppPythonBindingsCodeCache.load_pybinding_async")
 _MARK = "\n// attnfuzz builds it with the other kernels of its graph\n"
 _ENTRY = "PyInit_kernel"
 _RENAMED = ("kernel", _ENTRY)
@@ -43,7 +42,7 @@ _MAX_KERNELS = 8
 """Kernels of a file. More save little, and one that does not build costs all of them a second build."""
 
 _log = logging.getLogger(__name__)
-_is_joining = _is_installed = False
+_is_joining = False
 
 
 @dataclass(frozen=True)
@@ -80,42 +79,30 @@ class _Kernel:
     builders: list[Any]  # Inductor's own, if it is not built
 
 
-@contextmanager
-def join(is_joining: bool) -> Iterator[None]:
+def join(is_joining: bool) -> AbstractContextManager[object]:
     """While entered, kernels of a graph are built together, or as for users."""
-    global _is_joining  # noqa: PLW0603 - a process judges one case at a time
-    before, _is_joining = _is_joining, is_joining
-    try:
-        yield
-    finally:
-        _is_joining = before
+    return mock.patch(f"{__name__}._is_joining", is_joining)
 
 
 def install() -> None:
     """Let `join` act: once per process. Without effect on a torch that lacks a name that this needs."""
-    global _is_installed  # noqa: PLW0603 - torch is one for the process
-    names = [(_ASYNC, "AsyncCompile.cpp_pybinding"), (_ASYNC, "AsyncCompile.wait"), (_CODE, _LOAD)]
-    add, wait, load = (find(*name) for name in names)
-    if add is None or wait is None or load is None or _is_installed:
-        return
+    if None not in (find(*name) for name in (_ADD, _WAIT, _LOAD)):
+        intercept_for_good(*_ADD, _add_kernel)
+        intercept_for_good(*_WAIT, _wait_for_kernels)
 
-    @functools.wraps(add)
-    def add_kernel(self: Any, argtypes: list[str], source_code: str) -> Any:
-        if not _is_joining:
-            return add(self, argtypes, source_code)
-        builders = list[Any]()
-        return _Kernel(require(_CODE, _LOAD)(argtypes, source_code + _MARK, submit_fn=builders.append), builders)
 
-    @functools.wraps(wait)
-    def wait_for_kernels(self: Any, scope: dict[str, Any]) -> None:
-        kernels = {name: value for name, value in scope.items() if isinstance(value, _Kernel)}
-        _build([build for kernel in kernels.values() for one in kernel.builders if (build := _read_build(one))])
-        scope.update((name, kernel.load()) for name, kernel in kernels.items())
-        wait(self, scope)
+def _add_kernel(add: Callable[..., Any], compiler: Any, argtypes: list[str], source_code: str) -> Any:
+    if not _is_joining:
+        return add(compiler, argtypes, source_code)
+    builders = list[Any]()
+    return _Kernel(require(*_LOAD)(argtypes, source_code + _MARK, submit_fn=builders.append), builders)
 
-    compiler: Any = importlib.import_module(_ASYNC).AsyncCompile
-    compiler.cpp_pybinding, compiler.wait = add_kernel, wait_for_kernels
-    _is_installed = True
+
+def _wait_for_kernels(wait: Callable[..., Any], compiler: Any, scope: dict[str, Any]) -> None:
+    kernels = {name: value for name, value in scope.items() if isinstance(value, _Kernel)}
+    _build([build for kernel in kernels.values() for one in kernel.builders if (build := _read_build(one))])
+    scope.update((name, kernel.load()) for name, kernel in kernels.items())
+    wait(compiler, scope)
 
 
 def _read_build(work: Any) -> _Build | None:

@@ -4,15 +4,15 @@ At the first compilation of a process, Inductor compiles a probe for each instru
 starts an interpreter that imports torch to load the probe. That takes 4 s of CPU time for each instruction set.
 """
 
-import functools
 import hashlib
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from fuzz.check.torch_api.torch_internals import find
+from fuzz.check.torch_api.torch_internals import find, intercept_for_good, require
 
 _ISA = "torch._inductor.cpu_vec_isa", "VecISA.check_build"
 _CACHE = "torch._inductor.runtime.cache_dir_utils", "default_cache_dir"
@@ -25,21 +25,16 @@ def remember_vector_instructions() -> None:
 
     Without effect on a torch that lacks a name that this needs.
     """
-    check, cache, compiler, version = (find(*name) for name in (_ISA, _CACHE, _COMPILER, _VERSION))
-    if check is None or cache is None or compiler is None or version is None or hasattr(check, "__wrapped__"):
-        return
-
-    @functools.wraps(check)
-    def check_once(isa: Any, code: str) -> bool:
-        command = compiler()
-        parts = (torch.__version__, torch.__file__, command, version(command), isa.build_arch_flags(), code)
-        note = Path(cache(), "attnfuzz", hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest())
-        return note.exists() or _note(note, check(isa, code))
-
-    find(_ISA[0], "VecISA").check_build = check_once  # type: ignore[union-attr] # it has the method
+    if None not in (find(*name) for name in (_ISA, _CACHE, _COMPILER, _VERSION)):
+        intercept_for_good(*_ISA, _check_once)
 
 
-def _note(note: Path, works: bool) -> bool:
+def _check_once(check: Callable[[Any, str], bool], isa: Any, code: str) -> bool:
+    cache, compiler, version = (require(*name) for name in (_CACHE, _COMPILER, _VERSION))
+    command = compiler()
+    parts = (torch.__version__, torch.__file__, command, version(command), isa.build_arch_flags(), code)
+    note = Path(cache(), "attnfuzz", hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest())
+    works = note.exists() or check(isa, code)
     with suppress(OSError):  # Without a note the next process probes again.
         if works:
             note.parent.mkdir(parents=True, exist_ok=True)

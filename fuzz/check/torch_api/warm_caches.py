@@ -8,16 +8,15 @@ The second compilation of the case takes its code from the caches.
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch._functorch import config as functorch
 from torch._inductor import config as inductor
 
-from fuzz.check.torch_api.torch_internals import require, wrap
+from fuzz.check.torch_api.torch_internals import intercept, require
 from fuzz.protocol import CoverageItem, CoverageKind
 
 _KEPT = 8
@@ -31,10 +30,6 @@ _homes: dict[str, Path] = {}
 _artifacts: dict[str, list[bytes]] = {}
 
 
-def _always(path: str) -> Callable[[Any], Any]:
-    return lambda _: lambda *_: path
-
-
 @contextmanager
 def share(name: str) -> Iterator[None]:
     """While entered, programs share caches with all that this process has compiled under this name."""
@@ -44,7 +39,7 @@ def share(name: str) -> Iterator[None]:
         stack.enter_context(inductor.patch(fx_graph_cache=True))
         stack.enter_context(functorch.patch(enable_autograd_cache=True))
         for part, place in _CACHES.items():
-            stack.enter_context(wrap(*place, _always(str(_homes[name] / part))))
+            stack.enter_context(intercept(*place, lambda *_, home=str(_homes[name] / part): home))
         yield
 
 

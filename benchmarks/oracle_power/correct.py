@@ -181,7 +181,7 @@ def _judge(case: Case, seed: int, index: int, device: str, counts: Counts) -> No
         repeat=1,
         attention_stub=None if stub is None else stub + changed,
     )
-    result = check(asked, subjects, device, lambda _: None, lambda: 0.0)
+    result = check(asked, subjects, device)
     dtype = next((item.dtype for item in case.inputs if item.dtype in FLOATS), "float32")
     counts.cases += 1
     counts.rejected += result.rejected is not None

@@ -9,7 +9,7 @@ from fuzz.check.call_changes import measure_calls
 from fuzz.check.judge.attention.judge_calls import find_faulty, judge_calls, observe
 from fuzz.check.judge.case_run import CaseRun
 from fuzz.check.judge.eager_verdict import blame_eager_if_harmless
-from fuzz.check.judge.verdict import RECHECKED_VERDICTS, conclude, skip
+from fuzz.check.judge.verdict import conclude, skip
 from fuzz.check.prove.fused_calls import repeat_calls
 from fuzz.check.prove.rewrite_match import MatchRecorder
 from fuzz.check.run.attention.call import Call
@@ -87,7 +87,7 @@ def _run_and_judge(
         return judgement
     with SuppressOutOfMemory() as caught:
         judgement = judge_calls(recorded, harness.attention, training=case.request.training)
-        if judgement.verdict in RECHECKED_VERDICTS and not harness.guard.damage():
+        if judgement.verdict.has_wrong_numbers and not harness.guard.damage():
             faulty = find_faulty(harness.attention, recorded) if is_user_function(subject.name) else None
             if faulty is not None:
                 gives = f"gives {faulty.given:.3g} where {faulty.exact:.3g} is right"
@@ -122,5 +122,5 @@ def _judge_replaced(case: CaseRun, attention: Attention, coverage: Coverage) -> 
         if not calls:
             return skip(Refusal.NO_CONTRACT)
         judgement = judge_calls(calls, attention, training=training)
-        return measure_calls(judgement, attention, calls) if judgement.verdict in RECHECKED_VERDICTS else judgement
+        return measure_calls(judgement, attention, calls) if judgement.verdict.has_wrong_numbers else judgement
     return skip(Refusal.NO_MEMORY, caught.line)

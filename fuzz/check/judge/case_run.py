@@ -99,6 +99,11 @@ class CaseRun:
         return None if self.program.is_sequence or self.request.live is not None else self.request.dynamic
 
     @property
+    def shards(self) -> dict[str, Any]:
+        """Along which axes inputs are split over ranks, by name (fuzz/check/run/sharded.py)."""
+        return getattr(self.program.module(self.request.training), "shards", {})
+
+    @property
     def repeat(self) -> int:
         """The number of runs of a subject. A sequence of calls that is repeated runs once more.
 

@@ -129,7 +129,7 @@ def _draw(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
     result = func(*narrow, **kwargs)
     if isinstance(result, Tensor) and args and result is narrow[0] and result is not args[0]:
         return args[0].copy_(result)
-    return _widen(result)
+    return tree_map(lambda value: value.double() if _is_lower(value) else value, result)
 
 
 @contextmanager
@@ -155,12 +155,6 @@ def drop_by_index(device: str) -> Iterator[None]:
         library.impl("bernoulli_.float", keep, kind)
         library.impl("native_dropout", drop, kind)
         yield
-
-
-def _widen(result: Any) -> Any:
-    if isinstance(result, (tuple, list)):
-        return type(result)(_widen(item) for item in result)
-    return result.double() if _is_lower(result) else result
 
 
 def _is_lower(value: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fuzz.check.judge.operations import OperationMode, bind, names
+from fuzz.check.judge.operations import OperationMode, bind, names, take
 
 CallArguments = dict[str, Any]
 OrderGenerator = torch.Generator | None
@@ -214,9 +214,7 @@ def _run_with_ties(func: Any, given: CallArguments, changed: CallArguments) -> A
         return None
     order, axis = changed.pop("order"), given.get("dim", -1)
     values, places = func(**given | changed)
-    if places.dim() < order.dim():
-        return values, order.gather(axis, places.unsqueeze(axis)).squeeze(axis)
-    return values, order.gather(axis, places)
+    return values, take(order, axis, places)
 
 
 class AnotherOrder(OperationMode):

@@ -67,6 +67,13 @@ def bind(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dic
     return dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
 
 
+def take(values: Tensor, axis: int, places: Tensor) -> Tensor:
+    """The elements at places along an axis, which `places` may lack."""
+    if places.dim() < values.dim():
+        return values.gather(axis, places.unsqueeze(axis)).squeeze(axis)
+    return values.gather(axis, places)
+
+
 class OperationMode(TorchDispatchMode):
     """A mode that sees a higher-order operation, such as flex_attention, as plain operations."""
 

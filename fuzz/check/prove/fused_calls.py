@@ -17,6 +17,7 @@ from fuzz.check.judge.eager_audit import Audit
 from fuzz.check.prove.rewrite_match import SDPA_OF_PATTERNS, RewriteMatch
 from fuzz.check.run.attention.call import Call
 from fuzz.check.run.attention.function import Attention
+from fuzz.check.run.tensor_memory import count_span
 from fuzz.check.torch_api.exceptions import SubjectError, Unsupported, as_failure
 from fuzz.check.torch_api.torch_internals import intercept
 from fuzz.protocol.failures import Failure, FaultyOperation
@@ -149,5 +150,4 @@ def _find_refusal(error: Failure | None, args: tuple[Any, ...], options: dict[st
 def _make_zeros(like: Tensor) -> Tensor:
     size, stride = (list(map(int, numbers)) for numbers in (like.shape, like.stride()))
     # Elements may share memory.
-    span = 1 + sum((count - 1) * step for count, step in zip(size, stride, strict=True)) if all(size) else 0
-    return torch.zeros(span, dtype=like.dtype, device=like.device).as_strided(size, stride)
+    return torch.zeros(count_span(size, stride), dtype=like.dtype, device=like.device).as_strided(size, stride)

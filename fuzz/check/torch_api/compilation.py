@@ -8,11 +8,15 @@ import importlib
 import os
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from fuzz.check.torch_api.exceptions import NothingCompiled
+import torch
+
+from fuzz.check.torch_api.exceptions import SubjectError, is_out_of_memory
 from fuzz.check.torch_api.torch_internals import find, intercept_for_good
+from fuzz.protocol.failures import Refusal
 
 DYNAMO_GRAPH = "graph"
 """A graph of Dynamo, whichever backend compiled it."""
@@ -20,7 +24,8 @@ INDUCTOR_GRAPH = "inductor"
 """A graph of Dynamo that Inductor compiled."""
 GRAPH_AFTER_PASSES = "passes"
 """A graph after Inductor's passes (fuzz/check/run/graph_passes.py)."""
-_FORMS = {"inductor": INDUCTOR_GRAPH, "passes": GRAPH_AFTER_PASSES}
+FORMS = {"inductor": INDUCTOR_GRAPH, "passes": GRAPH_AFTER_PASSES}
+"""By backend, the compiled code that it runs; of others `DYNAMO_GRAPH`."""
 
 _runs = Counter[str]()
 _expected = ""
@@ -79,11 +84,6 @@ def _list_settings() -> list[tuple[str, object, str]]:
     ]
 
 
-def form_of(backend: str) -> str:
-    """The compiled code that `backend` runs; "" if it has no other way than to run it, or raise."""
-    return _FORMS.get(backend, DYNAMO_GRAPH)
-
-
 def expect(form: str) -> None:
     """From now on compiled code of this form is expected to run, "" for none."""
     global _expected  # noqa: PLW0603 - a process compiles one subject at a time
@@ -97,12 +97,24 @@ def note_run(form: str) -> None:
 
 
 def require_run() -> None:
-    """Raises `NothingCompiled` if no compiled code of the expected form has run.
+    """Raises `SubjectError` if no compiled code of the expected form has run.
 
     A call may run none, as under the stance `eager_on_recompile`, if another call of the case does.
     """
     if _expected and not _runs[_expected]:
-        raise NothingCompiled("eager ran the whole case")
+        raise SubjectError("eager ran the whole case", Refusal.NOT_COMPILED)
+
+
+class TryApart(AbstractContextManager[None]):
+    """Within it compiled code of before is not met, and none is left. An exception ends the block alone, unless memory
+    runs out."""
+
+    def __enter__(self) -> None:
+        torch._dynamo.reset()
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        torch._dynamo.reset()
+        return isinstance(error, Exception) and not is_out_of_memory(error)
 
 
 def is_compiled_by_dynamo(call: object) -> bool:

@@ -93,23 +93,12 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 class SubjectError(Exception):
-    """A subject does not exist, can't be imported, or needs a name that this torch lacks; the text is one line."""
+    """A subject does not exist, can't be imported, does not take a case, or needs a name that this torch lacks; the
+    text is one line. `operator`: that its compiler does not take; "" if it names none."""
 
-    refusal = Refusal.UNSUPPORTED
-
-
-class NothingCompiled(SubjectError):
-    """A subject that compiles has run no compiled code."""
-
-    refusal = Refusal.NOT_COMPILED
-
-
-class Refused(SubjectError):
-    """A compiler refuses the case. `operator`: that it does not take; "" if it names none."""
-
-    def __init__(self, operator: str, text: str) -> None:
+    def __init__(self, text: str, refusal: Refusal = Refusal.UNSUPPORTED, operator: str = "") -> None:
         super().__init__(text)
-        self.operator = operator
+        self.refusal, self.operator = refusal, operator
 
 
 class CompilingFailed(Exception):
@@ -145,8 +134,8 @@ _OPERATOR = re.compile(r"\b(?:aten|prims)\.\w+")
 """An operator of torch in the text of a refusal."""
 
 
-def find_refused(error: BaseException, capabilities: CompilerCapabilities) -> tuple[str, str] | None:
-    """The operator that a compiler does not take ("" if it names none), and what it says; None if it is no refusal."""
+def find_refused(error: BaseException, capabilities: CompilerCapabilities) -> SubjectError | None:
+    """The refusal of a case by a compiler, with what it says; None if the exception is no refusal."""
     if is_out_of_memory(error):
         return None
     links = _chain(error)
@@ -157,7 +146,7 @@ def find_refused(error: BaseException, capabilities: CompilerCapabilities) -> tu
     if not operator:
         found = next(filter(None, (_OPERATOR.search(str(link)) for link in links)), None)
         operator = found.group() if found else ""
-    return operator, line(error)
+    return SubjectError(line(error), operator=operator)
 
 
 class SuppressOutOfMemory(AbstractContextManager["SuppressOutOfMemory"]):

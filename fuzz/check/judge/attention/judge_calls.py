@@ -18,7 +18,7 @@ from fuzz.check.judge import constants
 from fuzz.check.judge.attention import dropout_masks
 from fuzz.check.judge.attention.judge import judge
 from fuzz.check.judge.eager_audit import Audit
-from fuzz.check.judge.verdict import RECHECKED_VERDICTS, conclude
+from fuzz.check.judge.verdict import conclude
 from fuzz.check.run.attention.call import Call
 from fuzz.check.run.attention.function import Attention, call_and_check
 from fuzz.check.run.attention.guard import Guard
@@ -48,7 +48,7 @@ def judge_calls(calls: Sequence[Call], attention: Attention, *, training: bool) 
         )
 
     judgement = judge_all()
-    if judgement.verdict in RECHECKED_VERDICTS and observe(attention, calls):
+    if judgement.verdict.has_wrong_numbers and observe(attention, calls):
         judgement = judge_all()
     if isinstance(judgement.failure, (WrongValue, BiasedErrors)):
         return replace(judgement, failure=replace(judgement.failure, undeclared=_find_undeclared(calls, attention)))

@@ -18,6 +18,7 @@ from fuzz.check.run.attention.call import Call
 from fuzz.check.run.attention.guard import GUARDED, Guard
 from fuzz.check.run.attention.layouts import arrange
 from fuzz.check.run.program import Program
+from fuzz.check.run.tensor_memory import name_dtype
 from fuzz.check.torch_api.exceptions import SubjectError, Unsupported, find_refusal
 from fuzz.check.torch_api.process_state import restore_state
 from fuzz.protocol.capabilities import Capabilities
@@ -70,7 +71,7 @@ class Attention:
 
     def check(self, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, object], *, training: bool) -> None:
         """Raises `Unsupported` for a call outside of its capabilities."""
-        dtype, shapes = str(q.dtype).removeprefix("torch."), (q.shape, k.shape, v.shape)
+        dtype, shapes = name_dtype(q.dtype), (q.shape, k.shape, v.shape)
         reason = self.capabilities.find_refusal(dtype, shapes, options, training=training, device=q.device.type)
         if reason is not None:
             raise Unsupported(f"it does not take {reason}")

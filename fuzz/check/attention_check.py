@@ -18,7 +18,7 @@ from fuzz.check.run.program import Execution
 from fuzz.check.run.subject_builder import Subject, find
 from fuzz.check.torch_api import exceptions
 from fuzz.check.torch_api.coverage import Coverage
-from fuzz.check.torch_api.exceptions import SuppressOutOfMemory, Unsupported
+from fuzz.check.torch_api.exceptions import SubjectError, SuppressOutOfMemory
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FormDiffers, Nondeterministic, OutOfBounds, Refusal, Value
 from fuzz.subjects import is_user_function
@@ -69,7 +69,7 @@ def _run_and_judge(
                 recorded = recorded or harness.calls
                 if harness.guard.damage():
                     break
-    except Unsupported as refusal:
+    except SubjectError as refusal:
         return skip(Refusal.UNSUPPORTED, str(refusal))
     except Exception as error:
         if not harness.accuses(error):
@@ -104,7 +104,7 @@ def _run_and_judge(
 def _judge_replaced(case: CaseRun, attention: Attention, coverage: Coverage) -> SubjectResult:
     """The verdict on the fused calls that Inductor's rewrites make of the case, on the operands that they take.
 
-    Skipped if no rewrite applies, or none that is right: the case then has no contract.
+    Skipped if no rewrite applies, or none that is right: the case then has no contract. Raises `SubjectError`.
     """
     recorder, training = MatchRecorder(), case.request.training
     try:
@@ -115,10 +115,7 @@ def _judge_replaced(case: CaseRun, attention: Attention, coverage: Coverage) -> 
             raise
         return skip(Refusal.NO_CONTRACT, exceptions.line(error))
     with SuppressOutOfMemory() as caught:
-        try:
-            calls = repeat_calls(recorder.matches(), attention, training=training)
-        except Unsupported as refusal:
-            return skip(Refusal.UNSUPPORTED, str(refusal))
+        calls = repeat_calls(recorder.matches(), attention, training=training)
         if not calls:
             return skip(Refusal.NO_CONTRACT)
         judgement = judge_calls(calls, attention, training=training)

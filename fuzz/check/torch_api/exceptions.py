@@ -105,24 +105,20 @@ class CompilingFailed(Exception):
     """A compiler of fuzz/compilers raised while it compiled; the cause says why."""
 
 
-class Unsupported(Exception):
-    """An attention function refuses this case; the text says why, in one line."""
-
-
 class DeviceLost(Exception):
     """The GPU was lost to an attention function that was called again."""
 
 
-def find_refusal(error: Exception, declared: Collection[str]) -> Unsupported | None:
+def find_refusal(error: Exception, declared: Collection[str]) -> SubjectError | None:
     """The refusal of a case by an attention function; None if the exception is no refusal.
 
     `declared`: names of the exceptions, besides NotImplementedError, that mean a refusal.
     """
-    if isinstance(error, Unsupported):
-        return Unsupported(str(error))
+    if isinstance(error, SubjectError):
+        return SubjectError(str(error))
     if not _is_refusal(error, declared) or is_out_of_memory(error) or find_device_fault():
         return None
-    return Unsupported(f"it says {' '.join(str(error).split()) or find_user_line(error) or type(error).__name__}")
+    return SubjectError(f"it says {' '.join(str(error).split()) or find_user_line(error) or type(error).__name__}")
 
 
 def _is_refusal(error: BaseException, declared: Collection[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Builds the C++ kernels of a graph as one file, in half the time (docs/scale.md).
+"""Spares runs of the C++ compiler (docs/scale.md): builds the kernels of a graph as one file, and repeats no probe.
 
 Inductor starts a compiler for each kernel. Of its 0.95 s, 0.38 s instantiate templates of torch's headers, which no
 precompiled header holds, and 0.29 s read the symbols of torch's libraries for the linker (2.15.0, gcc 12). Here the
@@ -9,8 +9,12 @@ Users' programs have other kernels in Inductor's cache: the text of a joined ker
 does not join, as those that confirm a finding, builds as users do, and so does a script of a report.
 
 A joined kernel gets by with no include that it lacks alone. But it can't collide with a global name of a header.
+
+At the first compilation of a process, Inductor compiles a probe for each vector instruction set; up to torch 2.14 it
+also starts an interpreter that imports torch to load the probe. That takes 4 s of CPU time for each instruction set.
 """
 
+import hashlib
 import logging
 import os
 import re
@@ -25,6 +29,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+import torch
 
 from fuzz.check.torch_api.torch_internals import find, intercept_for_good, require
 
@@ -43,6 +49,12 @@ _MAX_KERNELS = 8
 
 _log = logging.getLogger(__name__)
 _is_joining = False
+
+
+_PROBE = "torch._inductor.cpu_vec_isa", "VecISA.check_build"
+_CACHE = "torch._inductor.runtime.cache_dir_utils", "default_cache_dir"
+_COMPILER = "torch._inductor.cpp_builder", "get_cpp_compiler"
+_VERSION = "torch._inductor.cpp_builder", "get_compiler_version_info"
 
 
 @dataclass(frozen=True)
@@ -85,10 +97,15 @@ def join(is_joining: bool) -> AbstractContextManager[object]:
 
 
 def install() -> None:
-    """Let `join` act: once per process. Without effect on a torch that lacks a name that this needs."""
+    """Let `join` act, and remember probes across processes. Without effect on a torch that lacks names that this needs.
+
+    Successful probes are noted beside Inductor's precompiled headers, by torch, compiler, flags and code of the probe.
+    """
     if None not in (find(*name) for name in (_ADD, _WAIT, _LOAD)):
         intercept_for_good(*_ADD, _add_kernel)
         intercept_for_good(*_WAIT, _wait_for_kernels)
+    if None not in (find(*name) for name in (_PROBE, _CACHE, _COMPILER, _VERSION)):
+        intercept_for_good(*_PROBE, _probe_once)
 
 
 def _add_kernel(add: Callable[..., Any], compiler: Any, argtypes: list[str], source_code: str) -> Any:
@@ -196,3 +213,16 @@ def _run(command: list[str], directory: Path) -> bool:
     if done.returncode:
         _log.info("%s: %s", shlex.join(command), done.stderr)
     return done.returncode == 0
+
+
+def _probe_once(check: Callable[[Any, str], bool], isa: Any, code: str) -> bool:
+    cache, compiler, version = (require(*name) for name in (_CACHE, _COMPILER, _VERSION))
+    command = compiler()
+    parts = (torch.__version__, torch.__file__, command, version(command), isa.build_arch_flags(), code)
+    note = Path(cache(), "attnfuzz", hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest())
+    works = note.exists() or check(isa, code)
+    with suppress(OSError):  # Without a note the next process probes again.
+        if works:
+            note.parent.mkdir(parents=True, exist_ok=True)
+            note.touch()
+    return works

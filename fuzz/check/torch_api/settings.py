@@ -21,7 +21,6 @@ from fuzz.check.torch_api import compilation, kernel_builds
 from fuzz.check.torch_api.exceptions import SubjectError
 from fuzz.check.torch_api.process_state import hold_state
 from fuzz.check.torch_api.torch_internals import find, intercept, intercept_for_good, require
-from fuzz.check.torch_api.vector_instructions import remember_vector_instructions
 from fuzz.subjects import MEMORY_BUDGET
 
 
@@ -40,7 +39,6 @@ def configure_torch() -> None:
     torch.backends.cudnn.allow_tf32 = False
     install_poison()
     compilation.watch()
-    remember_vector_instructions()
     kernel_builds.install()
     inductor.fallback_random = True
     _switch_off(inductor, "fx_graph_cache", "fx_graph_remote_cache", "bundled_autotune_remote_cache")

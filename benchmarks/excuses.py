@@ -37,10 +37,10 @@ from benchmarks.sensitivity import WrongRun
 from fuzz.ask.question import Question, build_check
 from fuzz.check.check import judge_compiled
 from fuzz.check.judge.case_run import CaseRun, Rejected
-from fuzz.check.judge.choices import Nested
 from fuzz.check.judge.dropout_seeds import Compiled
 from fuzz.check.judge.modes import Noise
 from fuzz.check.judge.open_orders import AnotherOrder
+from fuzz.check.judge.operations import Nested
 from fuzz.check.judge.row_error_bound import as_rows
 from fuzz.check.run.program import Execution, same_numbers
 from fuzz.check.run.subject_builder import Subject, find

@@ -9,9 +9,10 @@ import torch
 from torch import nn
 
 from fuzz.check.judge import constants
-from fuzz.check.judge.choices import ChoiceMode, Nested
+from fuzz.check.judge.choices import ChoiceMode
 from fuzz.check.judge.modes import Noise, reference
 from fuzz.check.judge.open_orders import AnotherOrder
+from fuzz.check.judge.operations import Nested
 from fuzz.check.judge.verdict import Judge, RightRuns, conclude
 from fuzz.check.run.live_program import LiveProgram
 from fuzz.check.run.program import Execution, Program, Tensors, execute, same_numbers

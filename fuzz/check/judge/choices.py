@@ -6,7 +6,6 @@ where results may differ, and to what.
 """
 
 from collections import defaultdict
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -102,18 +101,3 @@ def _is_other(mine: Tensor, theirs: Tensor) -> bool:
     if mine.is_floating_point():
         return bool(((mine != theirs) & ~(mine.isnan() | theirs.isnan())).any())
     return not torch.equal(mine, theirs)
-
-
-class Nested(AbstractContextManager[None]):
-    """Several modes as one, the first outermost. Can be entered again."""
-
-    def __init__(self, *modes: AbstractContextManager[Any]) -> None:
-        self._modes = modes
-
-    def __enter__(self) -> None:
-        for mode in self._modes:
-            mode.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        for mode in reversed(self._modes):
-            mode.__exit__(*error)

@@ -11,7 +11,6 @@ from torch.utils._pytree import tree_map
 
 from fuzz.check.judge import constants
 from fuzz.check.judge.case_run import CaseRun
-from fuzz.check.judge.choices import Nested
 from fuzz.check.judge.doubt import Doubt
 from fuzz.check.judge.modes import Noise
 from fuzz.check.judge.operations import RANDOM, is_exact
@@ -69,7 +68,7 @@ def _make_judge(case: CaseRun, narrowed: "Narrowed", eager: Any) -> Judge:
     floats = [narrowed.narrower.get(dtype, dtype) for dtype in (case.coarsest(), *narrowed.changed)]
 
     def run(number: int) -> Any:
-        return case.execute(mode=Nested(Narrowed(narrowed.narrower, saturates=narrowed.saturates, seed=number)))
+        return case.execute(mode=Narrowed(narrowed.narrower, saturates=narrowed.saturates, seed=number))
 
     count = constants.REPLICAS_BEFORE_WRONG
     right = RightRuns(exact, tuple(map(run, range(count))), count=count, choosing=max(constants.CHOOSING_RUNS))

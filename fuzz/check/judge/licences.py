@@ -11,11 +11,12 @@ from typing import Any
 
 from fuzz.check.judge import constants
 from fuzz.check.judge.case_run import find_difference
-from fuzz.check.judge.choices import ChoiceMode, Nested
+from fuzz.check.judge.choices import ChoiceMode
 from fuzz.check.judge.declared_precision import judge_at_declared
 from fuzz.check.judge.doubt import Doubt, is_documented, settle_draws
 from fuzz.check.judge.dropout_seeds import compare_seeds
 from fuzz.check.judge.modes import FusedNoise, HalvedSums, SkippedCasts, drop_by_index
+from fuzz.check.judge.operations import Nested
 from fuzz.check.judge.verdict import RightRuns, find_stride_difference
 from fuzz.check.run import graph_passes
 from fuzz.check.run.program import Execution

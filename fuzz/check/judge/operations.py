@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import torch
@@ -99,6 +100,22 @@ class OperationMode(TorchDispatchMode):
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NotImplementedError
+
+
+class Nested(AbstractContextManager[None]):
+    """Several contexts as one, the first outermost. Can be entered again: a function makes a context that can't."""
+
+    def __init__(self, *contexts: AbstractContextManager[Any] | Callable[[], AbstractContextManager[Any]]) -> None:
+        self._contexts = contexts
+
+    def __enter__(self) -> None:
+        with ExitStack() as stack:
+            for context in self._contexts:
+                stack.enter_context(context if isinstance(context, AbstractContextManager) else context())
+            self._exit = stack.pop_all().close
+
+    def __exit__(self, *_: object) -> None:
+        self._exit()
 
 
 _FUSED = {name for spec in SUBJECTS.values() for name in spec.operations}

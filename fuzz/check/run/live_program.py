@@ -104,11 +104,7 @@ class LiveModule(nn.Module):
 
     def forward(self, *leaves: Any) -> Any:
         with self._limits.replay() if self._is_exact else self._limits.record():
-            return self._run(self.module, leaves)
-
-    def call_through(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        """`compiled`, made from the user's module, called as this module is."""
-        return lambda *leaves: self._run(compiled, leaves)
+            return self.run(self.module, leaves)
 
     def named_parameters(self, *args: Any, **options: Any) -> Iterator[tuple[str, nn.Parameter]]:
         """By their names in the user's module."""
@@ -143,7 +139,8 @@ class LiveModule(nn.Module):
             vars(part).update(copy_arguments(held, lambda memory: memory.double() if _is_lower(memory) else memory))
         return super().double()
 
-    def _run(self, call: Callable[..., Any], leaves: Sequence[Any]) -> Any:
+    def run(self, call: Callable[..., Any], leaves: Sequence[Any]) -> Any:
+        """The result of `call`, the user's module or made from it, for leaves of arguments."""
         args, kwargs = _pytree.tree_unflatten(list(leaves), self._form)
         self._seen.clear()
         dtype = getattr(torch, self._autocast) if self._autocast else None
@@ -224,7 +221,8 @@ class LiveProgram(Program):
 
     def compile(self, compile_module: Compile, module: nn.Module, dynamic: bool | None) -> Callable[..., Any]:
         assert isinstance(module, LiveModule)
-        return module.call_through(compile_module(module.module, dynamic))
+        compiled = compile_module(module.module, dynamic)
+        return lambda *leaves: module.run(compiled, leaves)
 
     @cached_property
     def is_random(self) -> bool:

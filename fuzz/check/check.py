@@ -204,9 +204,7 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
     try:
         with coverage, recorder.watch(), subject.apply_settings():
             if subject.spec.warm:
-                warm_caches.begin_artifacts()
-                case.execute(case.compile(subject, module), module)
-                warm_caches.reload(subject.caches)
+                warm_caches.refill(subject.caches, lambda: case.execute(case.compile(subject, module), module))
             answers = warm_caches.count_answers()
             call = case.compile(subject, module)
             runs = [case.execute(call, module) for _ in range(case.repeat)]

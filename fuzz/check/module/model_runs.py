@@ -7,7 +7,7 @@ class ModelError(Exception):
     """A model can't be built, loaded or recorded; one line says why."""
 
 
-class FactoryMissing(ModelError):
+class FactoryMissingError(ModelError):
     """What makes it can't be imported here."""
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
 
-from fuzz.check.module.model_runs import FactoryMissing, ModelError
+from fuzz.check.module.model_runs import FactoryMissingError, ModelError
 from fuzz.check.module.module_numbers import change_number, is_same_run, list_numbers, set_number
 from fuzz.check.module.recorder import ATTENTION_WORDS, CallRecorder, list_leaves, name_autocast
 from fuzz.check.module.released_models import PACKAGES, build, list_runs
@@ -70,7 +70,7 @@ class ModuleSession:
             assert isinstance(message, Repeat)
             return self._repeat(message)
         except (ModelError, value_files.ValuesError) as error:
-            return NotRecorded(str(error), isinstance(error, FactoryMissing))
+            return NotRecorded(str(error), isinstance(error, FactoryMissingError))
         except Exception as error:
             return NotRecorded(exceptions.line(error))
 
@@ -277,7 +277,7 @@ def _find_factory(name: str, run: str) -> Callable[[], Any]:
         for part in attribute.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise FactoryMissing(exceptions.advise_on_import(error, path) or exceptions.line(error)) from error
+        raise FactoryMissingError(exceptions.advise_on_import(error, path) or exceptions.line(error)) from error
     if not callable(found):
         raise ModelError(f"it is {_name_type(found)}, expected a function")
     return found

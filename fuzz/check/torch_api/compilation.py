@@ -24,7 +24,7 @@ INDUCTOR_GRAPH = "inductor"
 """A graph of Dynamo that Inductor compiled."""
 GRAPH_AFTER_PASSES = "passes"
 """A graph after Inductor's passes (fuzz/check/run/graph_passes.py)."""
-FORMS = {"inductor": INDUCTOR_GRAPH, "passes": GRAPH_AFTER_PASSES}
+COMPILED_FORMS = {"inductor": INDUCTOR_GRAPH, "passes": GRAPH_AFTER_PASSES}
 """By backend, the compiled code that it runs; of others `DYNAMO_GRAPH`."""
 
 _runs = Counter[str]()

@@ -8,7 +8,7 @@ The second compilation of the case takes its code from the caches.
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -43,13 +43,10 @@ def share(name: str) -> Iterator[None]:
         yield
 
 
-def begin_artifacts() -> None:
-    """Forget which artifacts this process has made, so that `reload` takes those made from now on."""
-    require("torch.compiler._cache", "CacheArtifactManager").clear()
-
-
-def reload(name: str) -> None:
-    """Forget what is compiled, and fill the empty caches of this name from artifacts."""
+def refill(name: str, compile_and_run: Callable[[], object]) -> None:
+    """Compile and run, then forget what is compiled, and fill the empty caches of this name from artifacts."""
+    require("torch.compiler._cache", "CacheArtifactManager").clear()  # `saved` are those made from now on
+    compile_and_run()
     saved = torch.compiler.save_cache_artifacts()
     torch._dynamo.reset()
     require("torch._inductor.utils", "clear_caches")()

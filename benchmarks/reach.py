@@ -245,7 +245,7 @@ def _see(request: Check, name: str, device: str, *, traced: bool) -> tuple[Seen,
         for module, path in PARTS["rewrites"]:
             stack.enter_context(wrap(module, path, count))
         stack.enter_context(wrap(graph_passes.__name__, "Recording.compile", note))
-        result = check(request, {name: subject}, device, lambda _: None, lambda: 0.0)
+        result = check(request, {name: subject}, device)
     took = time.process_time() - started
     if not result.results:
         return Seen(str(result.rejected)), took

@@ -72,7 +72,7 @@ def test_a_call_by_itself_has_the_inputs_that_it_has_among_others() -> None:
 def run(case: Case, compile_module: Callable[[nn.Module, bool | None], Compiled]) -> SubjectResult:
     settings.configure_torch()
     request = Check(id=0, source=source(case), subjects=("asked",), training=case.training, random=is_random(case))
-    result = check(request, {"asked": Subject("asked", compile_module)}, "cpu", lambda _: None, lambda: 0.0)
+    result = check(request, {"asked": Subject("asked", compile_module)}, "cpu")
     assert result.rejected is None, result.rejected
     return result.results[0]
 
@@ -294,7 +294,7 @@ def test_sampled_calls_run_in_eager() -> None:
     results = []
     for case in called:
         request = Check(id=0, source=source(case), subjects=(), training=case.training)
-        results.append(check(request, {}, "cpu", lambda _: None, lambda: 0.0).rejected)
+        results.append(check(request, {}, "cpu").rejected)
     assert not any(results), results
 
 

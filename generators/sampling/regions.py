@@ -10,11 +10,11 @@ from generators.program.regions import FUNCTION, REGIONS, SHARED
 from generators.sampling.builder import draw_valid
 from generators.sampling.choices import Choices
 from generators.sampling.layers import repeat_region
-from generators.sampling.writes import insert_writes
+from generators.sampling.writes import insert_write
 
-_COUNTS = {1: 5.0, 2: 2.0, 3: 1.0}
 _LENGTHS = {1: 3.0, 2: 3.0, 3: 2.0, 5: 2.0, 8: 2.0, 13: 1.0}
 _TRIES = 12
+_WRITE_TRIES = 6
 _NESTED_SHARE = 0.5  # the share of further regions that are drawn inside of a region
 
 _AROUND = {
@@ -40,18 +40,16 @@ _TRAINED_SHARE = 0.7
 _ABOUT_SHARE = 0.8  # the share of such regions around such an operation
 
 
-def add_regions(case: Case, c: Choices, kinds: Collection[str] = REGIONS) -> Case:
-    """The case with one to three regions of these kinds, each if a few tries find operations that its kind takes."""
-    if case.checkpoint:
-        return case
+def add_region(case: Case, c: Choices, kinds: Collection[str] = REGIONS) -> Case:
+    """The case with a region of one of these kinds. Unchanged if a few tries find no operations that the kind takes."""
+    kind = c.draw(
+        {name: REGIONS[name].weight * (REGIONS[name].in_training if case.training else 1.0) for name in kinds}
+    )
     base = replace(case, contracts=())
-    weights = {name: REGIONS[name].weight * (REGIONS[name].in_training if case.training else 1.0) for name in kinds}
-    for _ in range(c.draw(_COUNTS)):
-        kind = c.draw(weights)
-        if kind == _OF_WRITES:
-            base = insert_writes(base, c)
-        base = draw_valid(base, partial(_add_region, c=c, kind=kind), _TRIES if base.ops else 0)
-    return base if base.regions else case
+    if kind == _OF_WRITES:
+        base = draw_valid(base, partial(insert_write, c=c), _WRITE_TRIES)
+    made = draw_valid(base, partial(_add_region, c=c, kind=kind), _TRIES if base.ops else 0)
+    return case if made.regions == case.regions else made
 
 
 def _add_region(case: Case, c: Choices, kind: str) -> Case:

@@ -1,16 +1,14 @@
 """Adds loops whose steps hand values to the next step: recurrent layers, gated and linear, one after another."""
 
 from dataclasses import replace
-from functools import partial
 
 from generators.errors import require
 from generators.program.case import Carry, Case, Region, Values
 from generators.program.sizes import Size, product
 from generators.reasons import Reason
-from generators.sampling.builder import Builder, draw_valid
+from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 
-_TRIES = 8
 _KINDS = {"scan": 8.0, "loop": 1.0}
 _COUNTS = {1: 6.0, 2: 3.0, 3: 1.0}  # of values that a step hands on
 _CHAINED = {1: 6.0, 2: 3.0, 3: 1.0}  # of loops, each over the results of the one before
@@ -24,12 +22,7 @@ _SCALE = 0.3  # of weights: values stay near 1 over many steps
 
 
 def add_carries(case: Case, c: Choices) -> Case:
-    """The case with loops with carries, each over the results of the one before. Unchanged if none fits."""
-    return draw_valid(case, partial(_add, c=c), _TRIES)
-
-
-def _add(case: Case, c: Choices) -> Case:
-    require(not case.checkpoint and case.autocast is None, "scans are drawn alone", Reason.NOTHING)
+    """The case with loops with carries, each over the results of the one before. Raises CaseError if none fits."""
     b = Builder.reopen(case)
     found = [name for name in b.list_floats() if _is_loopable(b, name)]
     require(bool(found), "nothing has rows to loop over", Reason.NOTHING)

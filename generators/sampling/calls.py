@@ -15,7 +15,6 @@ from generators.sampling.dropout import add_dropout
 
 _DIFFERENCES = {0: 1.0, 1: 6.0, 2: 3.0}
 """How many differences a call has from the first. A call without differences tests state."""
-_FIELDS = {"sizes": 5.0, "layouts": 2.5, "under": 3.0, "values": 3.0, "dtype": 1.5, "reseeds": 1.0, "step": 3.0}
 _SIZES = (1, 2, 3, 5, 8, 9, 16, 17, 33)
 _DROPOUT_SHARE = 0.6  # the share of recomputed cases without dropout that get it
 _VALUES = ("equal", "same", "other")
@@ -65,8 +64,8 @@ def _draw_around(case: Case, call: LaterCall, c: Choices) -> LaterCall:
 def _draw_call(case: Case, c: Choices, step: str) -> LaterCall:
     call = LaterCall()
     for _ in range(c.draw(_DIFFERENCES)):
-        field = c.draw(_FIELDS)
-        value: Any = step if field == "step" else _DRAWN[field](case, c)
+        field = c.draw({name: weight for name, (weight, _) in _FIELDS.items()})
+        value: Any = step if field == "step" else _FIELDS[field][1](case, c)
         call = replace(call, **{field: value})
     if call.sizes or call.layouts or call.dtype:
         call = replace(call, values="equal" if call.values == "same" else call.values)
@@ -97,12 +96,13 @@ def _draw_dtype(case: Case, c: Choices) -> str:
     return c.pick([name for name in FLOATS[:3] if name != floats[0]]) if floats else ""
 
 
-_DRAWN: dict[str, Callable[[Case, Choices], Any]] = {
-    "sizes": draw_sizes,
-    "layouts": _draw_layouts,
-    "under": _draw_mode,
-    "values": lambda _, c: c.draw({"same": 1.0, "other": 1.0}),
-    "dtype": _draw_dtype,
-    "reseeds": lambda case, _: is_random(case),
+_FIELDS: dict[str, tuple[float, Callable[[Case, Choices], Any]]] = {
+    "sizes": (5.0, draw_sizes),
+    "layouts": (2.5, _draw_layouts),
+    "under": (3.0, _draw_mode),
+    "values": (3.0, lambda _, c: c.draw({"same": 1.0, "other": 1.0})),
+    "dtype": (1.5, _draw_dtype),
+    "reseeds": (1.0, lambda case, _: is_random(case)),
+    "step": (3.0, lambda *_: ""),  # the optimizer is that of the earlier calls
 }
-"""Functions that draw a field of a later call, or its default if this difference makes no sense for the case."""
+"""How often a field of a later call is drawn, and its value, or its default if this makes no sense for the case."""

@@ -106,12 +106,17 @@ def write_integers(b: Builder, c: Choices, value: str, others: Sequence[str], *,
 
 def use_integers(b: Builder, c: Choices, value: str, made: str) -> str:
     """The integers or truths, or the value that they scale or mask."""
-    end = c.draw({"": 4.0, "scale": 2.0, "mask": 2.0}) if b.is_float(value) else ""
+    end = c.draw({"": 4.0, "scale": 2.0, "where": 1.5, "fill": 0.5}) if b.is_float(value) else ""
+    is_truth = b.dtype_of(made) == "bool"
     if end == "scale":
-        return b.op("mul", value, b.op("cast", made, to="factor", dtype=b.dtype_of(value)), to="scaled")
-    if end == "mask" and b.dtype_of(made) != "bool":
+        factor = made if is_truth and c.chance(0.5) else b.op("cast", made, to="factor", dtype=b.dtype_of(value))
+        return b.op("mul", value, factor, to="scaled")
+    if end and not is_truth:
         made = b.op(c.pick(("lt", "ge", "eq", "ne")), made, to="keep", other=c.pick((0, 1, 5, 100)))
-    return b.op("where", made, value, to="kept", other=0.0) if end == "mask" else made
+    number = c.draw({0.0: 6.0, 1.0: 1.0, -2.0: 1.0, float("-inf"): 1.0})
+    if end == "fill":
+        return b.op("masked_fill", value, made, to="kept", value=number)
+    return b.op("where", made, value, to="kept", other=number) if end else made
 
 
 def cast_to_integers(b: Builder, c: Choices, value: str, dtype: str) -> str:
@@ -150,26 +155,16 @@ def write_truths(b: Builder, c: Choices, value: str, others: Sequence[str]) -> s
         if kind == "not":
             made = b.op("logical_not", made, to="keep")
         elif kind in ("any", "all"):
-            rank = b.rank(made)
-            axes = c.pick((None, *((tuple(c.subset(range(rank), 0.5)) or (-1,)),) * 2)) if rank else ()
-            made = b.op(kind, made, to="keep", axes=axes, keepdim=bool(rank) and axes != () and c.chance(0.6))
+            made = reduce(b, c, made, {kind: 1.0})
         else:
             joined = b.input("given", [c.pick((s, ONE)) for s in b.shape(made)], Values("random", scale=0.5), "bool")
             made = b.op(f"logical_{kind}", made, c.pick((joined, _compare(b, c, value, others))), to="keep")
-    end = c.draw({"": 2.0, "sum": 1.0, "cast": 2.0, "mul": 2.0, "where": 3.0, "fill": 2.0, "cumsum": 1.0, "mean": 1.0})
-    if end in ("sum", "mean", "cumsum"):
-        require(b.rank(made) > 0, "needs an axis")
-        return b.op(end, made, to="count", dim=-1, **({"dtype": b.float_dtype()} if end == "mean" else {}))
+    end = c.draw({"use": 9.0, "reduce": 3.0, "cast": 2.0})
+    if end == "reduce":
+        return reduce(b, c, made, dict.fromkeys(("sum", "mean", "cumsum"), 1.0))
     if end == "cast":
-        return b.op("cast", made, to="truth", dtype=c.pick(("int64", "int32", "uint8", b.float_dtype())))
-    if end in ("mul", "where", "fill") and b.is_float(value):
-        other = c.pick((0.0, 1.0, -2.0, float("-inf")))
-        if end == "mul":
-            return b.op("mul", value, made, to="masked")
-        return (
-            b.op("where", made, value, other=other) if end == "where" else b.op("masked_fill", value, made, value=other)
-        )
-    return made
+        return b.op("cast", made, to="truth", dtype=c.pick(("int64", "int32", "uint8", b.dtype)))
+    return use_integers(b, c, value, made)
 
 
 def _compare(b: Builder, c: Choices, value: str, others: Sequence[str]) -> str:

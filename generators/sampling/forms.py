@@ -10,10 +10,9 @@ from generators.program.ops import OPS
 from generators.program.sizes import product
 from generators.program.values import category
 from generators.reasons import Reason
-from generators.sampling.builder import Builder
+from generators.sampling.builder import Builder, Writer
 from generators.sampling.choices import Choices
 from generators.sampling.dtypes import write_integers, write_truths
-from generators.sampling.insertions import Writer
 from generators.sampling.operations import apply
 from generators.sampling.products import UNSEEN, write_masked_attention, write_product
 from generators.sampling.windows import write_reduction, write_window

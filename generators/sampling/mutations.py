@@ -9,22 +9,20 @@ from generators.program.changes import KINDS
 from generators.program.emit import is_random
 from generators.program.regions import REGIONS
 from generators.program.writes import is_written
-from generators.sampling.builder import draw_valid
+from generators.sampling.builder import draw_valid, insert
 from generators.sampling.calls import add_around, add_call, add_sizes, recompute
 from generators.sampling.changes import add_change, add_layers
 from generators.sampling.choices import Choices
 from generators.sampling.dropout import show_dropouts
 from generators.sampling.dtypes import write_complex, write_far_integers, write_reduced
 from generators.sampling.forms import write_forms
-from generators.sampling.insertions import insert
-from generators.sampling.memory import share_arguments
 from generators.sampling.numbers import add_numbers
 from generators.sampling.operations import DRAWN, add_operation
 from generators.sampling.regions import add_region
 from generators.sampling.scans import add_carries
 from generators.sampling.states import change_states
 from generators.sampling.windows import write_places
-from generators.sampling.writes import insert_write, read_by_strides
+from generators.sampling.writes import insert_write, read_by_strides, share_arguments
 
 Share = float | Callable[[Case], float]
 """A share of cases, or for a case how likely it is to get a mutation."""

@@ -11,9 +11,8 @@ from generators.program.ops.spec import Attribute, Kind, OpSpec
 from generators.program.sizes import ONE, Size, product
 from generators.program.values import category
 from generators.reasons import Reason
-from generators.sampling.builder import Builder
+from generators.sampling.builder import Builder, insert
 from generators.sampling.choices import Choices
-from generators.sampling.insertions import insert
 
 OWN_WRITERS = (
     *("sdpa", "flex_attention", "multihead_attention", "transformer_encoder_layer", "layer", "decayed_sum", "dropout"),

@@ -170,6 +170,16 @@ def test_a_campaign_of_kernels_has_all_that_a_contract_can_say() -> None:
     assert lengths >= {1, 63, 64, 65, 127, 128, 129, 130}
 
 
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mutation_is_drawn_and_kept_by_files(name: str) -> None:
+    drawn = [(case, MUTATIONS[name].draw(case, Choices(case.id))) for case in plain_cases()[:60]]
+    changed = [new for old, new in drawn if new != old]
+    assert changed
+    for case in changed:
+        check(case)
+        assert casefile.loads(casefile.dumps(case)).id == case.id  # a number may be NaN
+
+
 @pytest.mark.parametrize("attention_only", [False, True])
 def test_states_of_calls_are_drawn(attention_only: bool) -> None:
     cases = [sample(3, i, attention_only=attention_only) for i in range(250)]

@@ -203,5 +203,3 @@ EDITS: dict[str, Callable[[Case, str], Case | None]] = {
     UNEXPANDED: lambda case, _: _repeat_expanded(case),
 }
 """By the id of an experiment: the case edited for an argument; None if there is nothing to edit."""
-OF_OPERANDS = ("positive_scale", "contiguous", "one_dtype", "float32")
-"""Edits that name a mechanism of an operation, in the order in which they are tried."""

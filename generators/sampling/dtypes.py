@@ -84,7 +84,10 @@ def write_integers(b: Builder, c: Choices, value: str, others: Sequence[str], *,
     The result is the integers, or the value that they scale or mask. is_far: a step leads beyond 2^31, or around, from
     nearly all places.
     """
-    shape, dtype = b.shape(value), c.draw({"int64": 5.0, "int32": 4.0, "uint8": 3.0 if is_far else 0.7})
+    shape, dtype = (
+        b.shape(value),
+        c.draw({"int64": 6.0, "int32": 2.0 if is_far else 5.0, "uint8": 4.0 if is_far else 0.7}),
+    )
     how = c.draw({"cast": 0.0 if is_far else 4.0, "given": 3.0, "places": 6.0 if is_far else 2.0})
     if how == "cast":
         made = cast_to_integers(b, c, value, dtype)
@@ -106,7 +109,7 @@ def write_integers(b: Builder, c: Choices, value: str, others: Sequence[str], *,
 
 def use_integers(b: Builder, c: Choices, value: str, made: str) -> str:
     """The integers or truths, or the value that they scale or mask."""
-    end = c.draw({"": 4.0, "scale": 2.0, "where": 1.5, "fill": 0.5}) if b.is_float(value) else ""
+    end = c.draw({"": 3.0, "scale": 2.0, "where": 2.0, "fill": 1.0}) if b.is_float(value) else ""
     is_truth = b.dtype_of(made) == "bool"
     if end == "scale":
         factor = made if is_truth and c.chance(0.5) else b.op("cast", made, to="factor", dtype=b.dtype_of(value))

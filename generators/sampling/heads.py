@@ -88,6 +88,7 @@ def draw_layout(c: Choices, rank: int) -> str:
 
 
 def draw_any_layout(c: Choices, rank: int) -> str:
+    """Any layout of tensors of this rank."""
     return c.pick(["contiguous", *(name for name, row in LAYOUTS.items() if row.min_rank <= rank)])
 
 

@@ -21,7 +21,7 @@ _SEVERAL = frozenset({"sum", "mean", "amax", "amin", "logsumexp", "norm", "var",
 _SEVERAL |= {"count_nonzero"}
 """Reductions that take several axes."""
 _ORDERS = (1, 3, 0.5, 2.0, 4)
-_OWN_DTYPE_SHARE = 0.4  # the share of reductions with a dtype of their own
+_OWN_DTYPE_SHARE = 0.5  # the share of reductions with a dtype of their own
 
 
 def reduce(b: Builder, c: Choices, value: str, kinds: Mapping[str, float]) -> str:
@@ -38,7 +38,9 @@ def reduce(b: Builder, c: Choices, value: str, kinds: Mapping[str, float]) -> st
     if "dtype" in rows and c.chance(_OWN_DTYPE_SHARE):
         # torch does not define casts of large numbers and NaN to integers.
         more = (
-            ("float32", "float64") if b.is_float(value) or kind == "mean" else ("float32", "int64", "int32", own, own)
+            ("float32", "float64")
+            if b.is_float(value) or kind == "mean"
+            else ("float32", "int64", "int32", own, own, own)
         )
         attrs["dtype"] = c.pick([name for name in more if name != "bool"])
     elif kind == "mean" and not b.is_float(value):
@@ -53,6 +55,7 @@ def reduce(b: Builder, c: Choices, value: str, kinds: Mapping[str, float]) -> st
 
 
 def write_reduction(b: Builder, c: Choices, value: str, others: Sequence[str]) -> str:  # noqa: ARG001 - a `Writer`
+    """A reduction in any mode."""
     return reduce(b, c, value, _REDUCTIONS)
 
 

@@ -49,7 +49,7 @@ from fuzz.protocol.failures import FormDiffers, Value
 from fuzz.protocol.render import describe_failure
 from generators.program.case import Case, Values
 from generators.sampling.choices import Choices
-from generators.sampling.operations import add_operations
+from generators.sampling.mutations import MUTATIONS
 from generators.sampling.sample import sample
 
 CHUNK = 5
@@ -112,7 +112,7 @@ def draw_case(seed: int, index: int, *, choices: bool, device: str = "cpu") -> C
     ]
     case = replace(case, inputs=tuple(inputs))
     for _ in range(_TRIES):
-        changed = add_operations(case, c, CHOICES)
+        changed = MUTATIONS["operations"].draw(case, c, CHOICES)
         if changed is not case and any(op.kind in CHOICES for op in changed.ops):
             return changed
     return case

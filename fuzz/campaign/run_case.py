@@ -11,12 +11,10 @@ from fuzz.protocol import Result, Verdict
 from fuzz.protocol.render import name_refusal
 from fuzz.subjects import get_spec
 from generators.sampling.choices import Choices
-from generators.sampling.dropout import show_dropouts
+from generators.sampling.mutations import TARGETED, mutate
 from generators.sampling.neighbours import list_near
-from generators.sampling.sample import MASKS_SHARE, STATES_SHARE
 from generators.sampling.settings import SETTINGS_SHARE, draw_settings
 from generators.sampling.shards import add_shards
-from generators.sampling.states import add_states
 
 _TURNS = 2
 """How often each block of a user's module is judged as it is (`Schedule.subjects_for_module`)."""
@@ -61,7 +59,7 @@ def _choose_case(state: CampaignState) -> Job | None:
     case = chosen.case
     if chosen.is_targeted:  # `sample` has drawn these for a random case
         c = Choices(f"{state.options.seed}:{index}:states of {chosen.source}")
-        case = add_states(show_dropouts(case, c, MASKS_SHARE), c, STATES_SHARE)
+        case = mutate(case, lambda _: c, TARGETED)
     case = draw_settings(case, Choices(f"{state.options.seed}:{index}:settings"), state.settings, share)
     if state.schedule.needs_shards:
         case = add_shards(case, Choices(f"{state.options.seed}:{index}:shards"))

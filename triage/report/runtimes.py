@@ -65,7 +65,7 @@ FILES = (MODEL_SCRIPT, DATA_FILE, *(name for names in _MODEL_FILES.values() for 
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class IssueForm:
     """The form for bugs in a project's tracker."""
 
     repository: str  # that takes issues
@@ -81,7 +81,7 @@ class Form:
 
 _FORMS = {
     # .github/ISSUE_TEMPLATE/08-general.yml of microsoft/onnxruntime
-    Project.ONNXRUNTIME: Form(
+    Project.ONNXRUNTIME: IssueForm(
         "microsoft/onnxruntime",
         (),
         {
@@ -96,7 +96,7 @@ _FORMS = {
         },
     ),
     # .github/ISSUE_TEMPLATE/bug.yml of openvinotoolkit/openvino
-    Project.OPENVINO: Form(
+    Project.OPENVINO: IssueForm(
         "openvinotoolkit/openvino",
         ("bug", "support_request"),
         {
@@ -110,8 +110,8 @@ _FORMS = {
         },
     ),
     # .github/ISSUE_TEMPLATE/bug-report.yml of pytorch/executorch
-    Project.EXECUTORCH: Form("pytorch/executorch", (), {"Versions": "below, by collect_env.py"}),
-    Project.ONNXSCRIPT: Form("microsoft/onnxscript", (), {}),
+    Project.EXECUTORCH: IssueForm("pytorch/executorch", (), {"Versions": "below, by collect_env.py"}),
+    Project.ONNXSCRIPT: IssueForm("microsoft/onnxscript", (), {}),
 }
 
 
@@ -193,6 +193,6 @@ def write_reproduction(bug: FailingRun) -> str:
     )
 
 
-def find_form(project: Project) -> Form:
+def find_form(project: Project) -> IssueForm:
     """The form of a project; without anything for PyTorch, whose reports have their own form."""
-    return _FORMS.get(project, Form("", (), {}))
+    return _FORMS.get(project, IssueForm("", (), {}))

@@ -256,7 +256,7 @@ def test_fills_that_can_be_told_from_minus_infinity() -> None:
 
 def run_alone(attention: Attention, attention_stub: str = "") -> tuple[Verdict, Failure | None]:
     request = Check(1, plain(), ("s",), attention_stub=attention_stub or source("return attend(q, k, v, scale=0.25)"))
-    result = check(request, {"s": Subject("s", attention=attention)}, "cpu", lambda _: None, lambda: 0.0)
+    result = check(request, {"s": Subject("s", attention=attention)}, "cpu")
     return result.results[0].verdict, result.results[0].failure
 
 

@@ -249,7 +249,7 @@ FAILURES: dict[str, tuple[Verdict, str, dict[str, Any]]] = {
 def judge(case: Case, function: Any) -> SubjectResult:
     configure_torch()
     subject = Subject("asked", attention=Attention(lambda: function))
-    result = check(build_check(Question(case, ("asked",))), {"asked": subject}, "cpu", lambda _: None, lambda: 0.0)
+    result = check(build_check(Question(case, ("asked",))), {"asked": subject}, "cpu")
     assert result.rejected is None, result.rejected
     return result.results[0]
 

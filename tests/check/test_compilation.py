@@ -204,7 +204,7 @@ def own_caches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def judge(case: Case, *experiments: Trial, name: str = "inductor_warm") -> SubjectResult:
     request = build_check(Question(case, (name,), experiments))
-    return check(request, {name: find(name)}, "cpu", lambda _: None, lambda: 0.0).results[0]
+    return check(request, {name: find(name)}, "cpu").results[0]
 
 
 @pytest.mark.compiles

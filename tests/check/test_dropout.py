@@ -40,7 +40,7 @@ def run_subject(computed: Callable[..., Any], body: str = BODY, *, training: boo
 
 def of(subject: Subject, text: str, *, training: bool = True) -> SubjectResult:
     request = Check(1, text, (subject.name,), training=training, random=True)
-    return check(request, {subject.name: subject}, "cpu", lambda stage: None, lambda: 0.0).results[0]
+    return check(request, {subject.name: subject}, "cpu").results[0]
 
 
 def statistic(result: SubjectResult) -> DropoutStatistic:
@@ -303,9 +303,7 @@ def draw_once_in_two_calls() -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]
 
 
 def judge(subject: Subject, case: Case) -> SubjectResult:
-    return check(
-        build_check(Question(case, (subject.name,))), {subject.name: subject}, "cpu", lambda _: None, lambda: 0.0
-    ).results[0]
+    return check(build_check(Question(case, (subject.name,))), {subject.name: subject}, "cpu").results[0]
 
 
 def judge_masks(drop: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], case: Case = CALLED) -> SubjectResult:

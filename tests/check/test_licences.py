@@ -16,7 +16,7 @@ from fuzz.check.judge.case_run import CaseRun
 from fuzz.check.judge.doubt import Doubt
 from fuzz.check.judge.licences import LICENCES, Licence, excuse
 from fuzz.check.judge.open_orders import OPEN
-from fuzz.check.judge.verdict import RECHECKED_VERDICTS, RightRuns
+from fuzz.check.judge.verdict import RightRuns
 from fuzz.check.run.subject_builder import Subject, find
 from fuzz.check.torch_api import settings
 from fuzz.check.torch_api.exceptions import SubjectError
@@ -94,7 +94,7 @@ def test_another_compiler_is_excused_by_a_row(
 ) -> None:
     row = Licence(
         "a policy of another compiler",
-        RECHECKED_VERDICTS,
+        tuple(verdict for verdict in Verdict if verdict.has_wrong_numbers),
         Verdict.PRECISION_POLICY,
         "",
         "",
@@ -177,7 +177,7 @@ def zeroing(module: nn.Module, _dynamic: bool | None) -> Callable[..., Any]:
 def in_process(text: str, compiling: Callable[..., Any]) -> SubjectResult:
     subject = Subject("inductor", compiling)
     request = Check(1, text, (subject.name,))
-    return check(request, {subject.name: subject}, "cpu", lambda stage: None, lambda: 0.0).results[0]
+    return check(request, {subject.name: subject}, "cpu").results[0]
 
 
 @pytest.mark.compiles
@@ -201,7 +201,7 @@ def test_weights_that_a_fused_call_computes_anew_are_no_mistake() -> None:
         contracts=(Contract("q", "k", "v", "out"),),
     )
     request = build_check(Question(case, ("passes",)))
-    (result,) = check(request, {"passes": find("passes")}, "cpu", lambda stage: None, lambda: 0.0).results
+    (result,) = check(request, {"passes": find("passes")}, "cpu").results
     assert [name for name in result.applied_rewrites if "sfdp" in name]
     assert not result.verdict.is_finding
 

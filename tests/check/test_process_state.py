@@ -249,7 +249,7 @@ def test_state_that_cannot_be_put_back_costs_the_process(verdict: Verdict) -> No
     )
     subjects = {one: Subject(one, attention=Attention(lambda: entering)) for one in request.subjects}
     try:
-        result = check(request, subjects, "cpu", lambda _: None, lambda: 0.0)
+        result = check(request, subjects, "cpu")
         assert [one.verdict for one in result.results] == [verdict] and result.unfit
     finally:
         modes.close()

@@ -68,7 +68,7 @@ BUGS = [
 
 def judge(case: Case) -> SubjectResult:
     request = build_check(Question(case, ("passes",)))
-    return check(request, {"passes": find("passes")}, "cpu", lambda stage: None, lambda: 0.0).results[0]
+    return check(request, {"passes": find("passes")}, "cpu").results[0]
 
 
 @pytest.mark.compiles
@@ -272,7 +272,7 @@ def planted(name: str) -> Iterator[None]:
 def judge_seed(seed: str, subject: str) -> SubjectResult:
     case = entry.load(ROOT / "corpus" / "seeds" / "patterns" / f"{seed}.case.yaml").case
     request = build_check(Question(case, (subject,)))
-    return check(request, {subject: find(subject)}, "cpu", lambda stage: None, lambda: 0.0).results[0]
+    return check(request, {subject: find(subject)}, "cpu").results[0]
 
 
 @pytest.mark.compiles
@@ -314,5 +314,5 @@ def test_a_backend_takes_no_case_without_attention() -> None:
     assert judge_seed("sfdp-05-training", "sdpa_flash").verdict in (Verdict.OK, Verdict.ROUNDING)
     case = entry.load(ROOT / "corpus" / "known" / "amax-of-a-sum-in-training.case.yaml").case
     request = build_check(Question(case, ("sdpa_flash",)))
-    result = check(request, {"sdpa_flash": find("sdpa_flash")}, "cpu", lambda stage: None, lambda: 0.0).results[0]
+    result = check(request, {"sdpa_flash": find("sdpa_flash")}, "cpu").results[0]
     assert isinstance(result.failure, NotTaken) and result.failure.why is Refusal.NO_CONTRACT

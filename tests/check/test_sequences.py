@@ -25,8 +25,8 @@ from generators.program.emit import is_random, source
 from generators.program.ops import make_op
 from generators.program.sizes import Size
 from generators.program.type_check import check as check_case
-from generators.sampling.calls import add_calls
 from generators.sampling.choices import Choices
+from generators.sampling.mutations import MUTATIONS
 from generators.sampling.sample import draw
 
 Compiled = Callable[..., Any]
@@ -72,7 +72,7 @@ def test_a_call_by_itself_has_the_inputs_that_it_has_among_others() -> None:
 def run(case: Case, compile_module: Callable[[nn.Module, bool | None], Compiled]) -> SubjectResult:
     settings.configure_torch()
     request = Check(id=0, source=source(case), subjects=("asked",), training=case.training, random=is_random(case))
-    result = check(request, {"asked": Subject("asked", compile_module)}, "cpu", lambda _: None, lambda: 0.0)
+    result = check(request, {"asked": Subject("asked", compile_module)}, "cpu")
     assert result.rejected is None, result.rejected
     return result.results[0]
 
@@ -288,13 +288,14 @@ def test_the_reference_of_a_call_under_inference_mode_casts_to_float64() -> None
 @pytest.mark.samples
 def test_sampled_calls_run_in_eager() -> None:
     settings.configure_torch()
-    cases = [add_calls(draw(Choices(f"{i}"), Choices(f"{i}:x")), Choices(f"{i}:calls")) for i in range(50)]
+    drawn = [draw(Choices(f"{i}"), Choices(f"{i}:x")) for i in range(50)]
+    cases = [MUTATIONS["calls"].draw(case, Choices(f"{i}:calls")) for i, case in enumerate(drawn)]
     called = [case for case in cases if case.calls]
     assert len(called) > 45
     results = []
     for case in called:
         request = Check(id=0, source=source(case), subjects=(), training=case.training)
-        results.append(check(request, {}, "cpu", lambda _: None, lambda: 0.0).rejected)
+        results.append(check(request, {}, "cpu").rejected)
     assert not any(results), results
 
 

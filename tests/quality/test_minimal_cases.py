@@ -10,8 +10,8 @@ from corpus.shrink import PASSES, shrink
 from fuzz.ask.evaluator import Evaluator
 from fuzz.ask.question import Question
 from fuzz.campaign.investigation import Investigation
+from fuzz.events import SuspicionOutcome
 from fuzz.protocol import Verdict
-from fuzz.run_store import SuspicionOutcome
 from generators.program.case import Case, Input, Op
 from generators.program.emit import source
 from generators.program.ops import make_op

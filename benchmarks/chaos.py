@@ -23,13 +23,14 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from benchmarks.faulty_functions import FUNCTIONS
 from corpus import entry
 from fuzz.ask.worker_process import START_SECONDS
-from fuzz.run_store import EVENTS_FILE, RESULTS_FILE
+from fuzz.run_database import RESULTS_FILE
+from fuzz.run_summary import RunSummary
 from generators.errors import UserError
 
 MARK = "ATTNFUZZ_CHAOS"
@@ -49,7 +50,7 @@ class Round:
         self,
         command: list[str],
         log: Path,
-        events: Path,
+        out: Path,
         *,
         seconds: float,
         mark: str,
@@ -57,7 +58,7 @@ class Round:
         disk: Path | None,
     ) -> None:
         self.mark, self.rng, self.disk = mark, rng, disk
-        self._events, self._earlier, self._seconds = events, count_runs(events), seconds
+        self._out, self._earlier, self._seconds = out, count_runs(out), seconds
         self._launched, self.began = time.monotonic(), 0.0
         with log.open("ab") as file:
             self.parent = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, MARK: mark})
@@ -72,7 +73,7 @@ class Round:
 
     def seconds_left(self) -> float:
         """Until it is late: its budget counts from its beginning, when the first worker has started."""
-        if not self.began and count_runs(self._events) > self._earlier:
+        if not self.began and count_runs(self._out) > self._earlier:
             self.began = time.monotonic()
         began = self.began or self._launched + START_SECONDS
         return began + self._seconds + LATE_SECONDS - time.monotonic()
@@ -111,9 +112,11 @@ class Round:
                     pass  # It has ended by itself.
 
 
-def count_runs(events: Path) -> int:
+def count_runs(out: Path) -> int:
     """How many runs of a campaign have begun."""
-    return events.read_bytes().count(b'"CampaignStarted"') if events.exists() else 0
+    with suppress(UserError):
+        return RunSummary.load(out).counts.runs
+    return 0
 
 
 def read_environments() -> Iterator[tuple[int, bytes]]:
@@ -262,9 +265,14 @@ def run_round(campaign: Campaign, damage: str, options: argparse.Namespace, mark
     """Run a campaign once, damage it, print a line; gives what is wrong afterwards."""
     do_damage, codes = DAMAGES[damage]
     began, before = time.monotonic(), len(campaign.seen)
-    events = campaign.out / EVENTS_FILE
     run = Round(
-        campaign.command(options), campaign.log, events, seconds=options.round, mark=mark, rng=rng, disk=options.disk
+        campaign.command(options),
+        campaign.log,
+        campaign.out,
+        seconds=options.round,
+        mark=mark,
+        rng=rng,
+        disk=options.disk,
     )
     do_damage(run)
     faults = []

@@ -9,7 +9,6 @@ case was lost, judged twice or failed, or if a process is left.
 """
 
 import argparse
-import json
 import os
 import random
 import signal
@@ -22,7 +21,7 @@ from typing import Any
 
 from benchmarks.chaos import LATE_SECONDS, MARK, Campaign, Round
 from fuzz.ask.worker_config import ROOT
-from fuzz.run_store import EVENTS_FILE
+from fuzz.run_store import read_events
 
 PROCESSES = "fake_worker.py", "ray::WorkerHost"
 """Workers and their actors, in their command lines."""
@@ -68,7 +67,6 @@ def main() -> int:
     )
     os.environ[MARK] = mark
     nodes, campaign, kills = Nodes(options.nodes), Campaign("torch", directory), list[tuple[float, str]]()
-    events = campaign.out / EVENTS_FILE
     python = directory / "python"
     python.write_text(
         f"#!/bin/sh\nexec {sys.executable} {ROOT / 'tests/campaign/fake_worker.py'} '{{\"seconds\": 1}}'\n"
@@ -79,7 +77,7 @@ def main() -> int:
 
     def begin(budget: str, seconds: float) -> Round:
         given = [*command, f"--budget={budget}", f"--workers={options.nodes}"]
-        return Round(given, campaign.log, events, seconds=seconds, mark=mark, rng=rng, disk=None)
+        return Round(given, campaign.log, campaign.out, seconds=seconds, mark=mark, rng=rng, disk=None)
 
     run = begin(f"{60 * options.minutes:.0f}s", 60 * options.minutes)
     while not run.began and run.seconds_left() > 0 and run.wait(0.2):
@@ -103,12 +101,11 @@ def main() -> int:
     run.parent.wait(2 * LATE_SECONDS)
     faults = [f"exit code {run.parent.returncode}"] if run.parent.returncode not in {0, 1} else []
     faults += [f"{name} is left" for name in PROCESSES if find_processes(run, name)]
-    judged = [line for line in map(json.loads, events.read_text().splitlines()) if line["event"] == "CaseJudged"]
+    judged = read_events(campaign.out, "CaseJudged")
     print_rates([line["time"] for line in judged], kills)
     # The next run first judges what this one left.
     begin(f"{2 * options.nodes}x", 600.0).parent.wait(600)
-    lines = map(json.loads, events.read_text().splitlines())
-    counted = Counter(line["index"] for line in lines if line["event"] == "CaseJudged")
+    counted = Counter(line["index"] for line in read_events(campaign.out, "CaseJudged"))
     nodes.close()
     faults += [
         f"case {index} is lost" for index in range(1 + max(line["index"] for line in judged)) if index not in counted

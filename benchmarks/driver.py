@@ -27,6 +27,7 @@ from fuzz.campaign.options import Budget, Options
 from fuzz.campaign.search import load_seeds
 from fuzz.campaign.session import run_campaign
 from fuzz.protocol import Hello, Result
+from fuzz.run_summary import RunSummary
 from generators.sampling.sample import sample
 
 ACTORS = 4
@@ -158,8 +159,7 @@ def main() -> int:
     cpu, seconds = time.process_time() - cpu, time.monotonic() - began
     if ended.error is not None:
         raise ended.error
-    events = (directory / "run" / "events.ndjson").read_text().splitlines()
-    judged = sum('"CaseJudged"' in line for line in events)
+    judged = RunSummary.load(directory / "run").cases
     store = sum(path.stat().st_size for path in (directory / "run").glob("results.sqlite*")) / judged
     checks = sum(len(build_check(Question(case, ("passes",))).to_json()) for case in cases) / len(cases)
     answers = sum(len(result.to_json()) for result in results) / len(results)

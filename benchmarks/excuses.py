@@ -37,12 +37,11 @@ from benchmarks.sensitivity import WrongRun
 from fuzz.ask.question import Question, build_check
 from fuzz.check.check import judge_compiled
 from fuzz.check.judge.case_run import CaseRun, Rejected
-from fuzz.check.judge.choices import Nested
 from fuzz.check.judge.dropout_seeds import Compiled
 from fuzz.check.judge.modes import Noise
 from fuzz.check.judge.open_orders import AnotherOrder
+from fuzz.check.judge.operations import Nested
 from fuzz.check.judge.row_error_bound import as_rows
-from fuzz.check.judge.verdict import RECHECKED_VERDICTS
 from fuzz.check.run.program import Execution, same_numbers
 from fuzz.check.run.subject_builder import Subject, find
 from fuzz.protocol import Verdict
@@ -50,7 +49,7 @@ from fuzz.protocol.failures import FormDiffers, Value
 from fuzz.protocol.render import describe_failure
 from generators.program.case import Case, Values
 from generators.sampling.choices import Choices
-from generators.sampling.operations import add_operations
+from generators.sampling.mutations import MUTATIONS
 from generators.sampling.sample import sample
 
 CHUNK = 5
@@ -113,7 +112,7 @@ def draw_case(seed: int, index: int, *, choices: bool, device: str = "cpu") -> C
     ]
     case = replace(case, inputs=tuple(inputs))
     for _ in range(_TRIES):
-        changed = add_operations(case, c, CHOICES)
+        changed = MUTATIONS["operations"].draw(case, c, CHOICES)
         if changed is not case and any(op.kind in CHOICES for op in changed.ops):
             return changed
     return case
@@ -165,7 +164,7 @@ def _judge(
             case.wrong = wrong
             verdict = judge_compiled(case, subject, (call, module), [wrong]).verdict
             counts.wrong[with_choices, mistake] += 1
-            if verdict in RECHECKED_VERDICTS:
+            if verdict.has_wrong_numbers:
                 counts.seen[with_choices, mistake] += 1
             else:
                 counts.missed[with_choices, mistake, verdict] += 1

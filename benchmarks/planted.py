@@ -19,12 +19,12 @@ benchmarks/stateful_functions.py. The line also has the earlier cases that the f
 """
 
 import argparse
-import json
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ from fuzz.ask.question import AnswerCache, Question
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.attribute import find_cause
 from fuzz.protocol import Verdict
+from fuzz.run_store import read_events
+from generators.errors import UserError
 from generators.program.ops import OPS
 
 RARE = dict.fromkeys(("seeds_shared", "mask_rows_repeated"), "inductor_random")
@@ -96,10 +98,11 @@ def main() -> int:
             command += [f"--{key}={getattr(options, key)}" for key in ("workers", "budget", "seed", "device")]
             with planted(name if in_torch else ""):
                 campaign = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-            saved, others = 0, set[str]()
+            findings, saved, others = list[dict[str, Any]](), 0, set[str]()
             while campaign.poll() is None:
                 time.sleep(1.0)
-                findings = [event for event in read_events(out) if event["event"] == "FindingSaved"]
+                with suppress(UserError):  # before the run begins
+                    findings = read_events(out, "FindingSaved")
                 for finding in findings[saved:]:
                     if in_torch and shows_without_defect(finding, options.device):
                         others.add(finding["case"])
@@ -130,13 +133,6 @@ def compare_stage(name: str, found: dict[str, Any]) -> tuple[str, bool]:
 
 def _configure(subject: str, device: str) -> WorkerConfig:
     return WorkerConfig.from_options(None, device, (subject,), "120s", 4096)
-
-
-def read_events(out: Path) -> list[dict[str, Any]]:
-    """The events of a run, without a last line that is being written."""
-    log = out / "events.ndjson"
-    lines = log.read_text().splitlines(keepends=True) if log.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def print_found(name: str, events: list[dict[str, Any]], others: set[str]) -> bool:

@@ -23,7 +23,7 @@ import time
 import warnings
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,7 @@ def run_search(engine: str, seed: int, count: int) -> Reach:
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     settings.configure_torch()
-    with tempfile.TemporaryDirectory(prefix="attnfuzz-reach-") as scratch, closing(Results(Path(scratch))) as results:
+    with tempfile.TemporaryDirectory(prefix="attnfuzz-reach-") as scratch, Results(Path(scratch)) as results:
         return _search(engine, seed, count, results)
 
 
@@ -245,7 +245,7 @@ def _see(request: Check, name: str, device: str, *, traced: bool) -> tuple[Seen,
         for module, path in PARTS["rewrites"]:
             stack.enter_context(wrap(module, path, count))
         stack.enter_context(wrap(graph_passes.__name__, "Recording.compile", note))
-        result = check(request, {name: subject}, device, lambda _: None, lambda: 0.0)
+        result = check(request, {name: subject}, device)
     took = time.process_time() - started
     if not result.results:
         return Seen(str(result.rejected)), took

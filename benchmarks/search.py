@@ -11,7 +11,6 @@ them.
 """
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from typing import Any
 
 from benchmarks.curves import blank, read_runs, save, write_runs
 from fuzz.campaign.search import ENGINES
+from fuzz.run_store import read_events
 
 MOMENTS = 60
 """A curve has so many points, evenly spaced."""
@@ -84,10 +84,10 @@ def run_campaign(engine: str, seed: int, budget: str, workers: int, device: str)
         command = [sys.executable, "-m", "fuzz.run", *(f"--{name}={value}" for name, value in options.items())]
         command += [f"--subject={subject}" for subject in SUBJECTS]
         subprocess.run(command, stdout=sys.stderr, check=False)
-        return read_events(engine, seed, map(json.loads, (here / "run" / "events.ndjson").read_text().splitlines()))
+        return follow(engine, seed, read_events(here / "run"))
 
 
-def read_events(engine: str, seed: int, events: Iterable[dict[str, Any]]) -> Run:
+def follow(engine: str, seed: int, events: Iterable[dict[str, Any]]) -> Run:
     """A campaign's events as curves over its time."""
     elapsed = began = 0.0
     cases = rejected = workers = 0

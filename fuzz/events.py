@@ -1,24 +1,22 @@
-"""The typed events of a campaign. Screen, log and counts listen; nothing else prints or logs."""
+"""The typed events of a campaign, and counts over them. Store and screen listen; nothing else prints or logs."""
 
-import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import dataclass_transform
+from typing import Annotated, Any, dataclass_transform
 
 from corpus.ledger import Status
 from corpus.upstream import Upstream
 from fuzz.cli import ignore_lost_output
 from fuzz.protocol import CoverageItem, SubjectResult, Verdict
-from fuzz.protocol.failures import Process
-from fuzz.run_store import EVENTS_FILE, OLD_EVENTS_FILE
-from generators.records import encode
+from fuzz.protocol.failures import Process, normalize
+from generators.records import Rule, Word, decode, encode, one_of, read_mapping
 
-MAX_LOG_BYTES = 64 * 2**20
-"""Some 100,000 cases."""
+_OF_CALENDAR = Rule(lambda seconds: 0 <= seconds < 1 << 33, "is no time of a calendar")
+Time = Annotated[float, _OF_CALENDAR]
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -29,21 +27,40 @@ class Event:
         dataclass(frozen=True)(cls)
 
 
+class SuspicionOutcome(Word):
+    """How work on a suspicion ended."""
+
+    FINDING = "finding", "became a finding"
+    INTERNAL = "internal", "became a finding of an internal subject only, since no public subject was run"
+    INTERNAL_ONLY = "internal_only", "shown by an internal subject only"
+    WITHIN_SAME = "within_same", "accepted by torch._dynamo.utils.same"
+    UNCONFIRMED = "unconfirmed", "not reproduced by fresh workers, alone or after the cases before it"
+    IN_BOTH = "in_both", "failing under --against too, so not regressions"
+    NOT_COMPARED = "not_compared", "not judged under --against"
+    DUPLICATE = "duplicate", "explained by a finding"
+
+
 class CampaignStarted(Event):
     """A session of a campaign began."""
 
-    seed: int
-    index: int  # of the next case; above 0 if an earlier session is continued
-    subjects: tuple[str, ...]
-    workers: int
-    torch: str
-    device: str
-    device_name: str
-    pending: int  # suspicions that wait
+    seed: int = 0
+    index: int = 0  # of the next case; above 0 if an earlier session is continued
+    subjects: tuple[str, ...] = ()
+    workers: int = 0
+    torch: str = ""
+    device: str = ""
+    device_name: str = ""
+    pending: int = 0  # suspicions that wait
     n_known: int = 0  # findings known before
     against: str = ""  # the version in which `--against` differs
     runtimes: tuple[str, ...] = ()  # versions of the runtimes of the subjects
     missing_hooks: Mapping[str, str] = field(default_factory=dict)  # as in `Hello`
+    python: str = ""  # the interpreter of the workers
+
+    @property
+    def versions(self) -> str:
+        """The versions of torch and of the runtimes, in words."""
+        return ", ".join([self.torch, *self.runtimes])
 
 
 class WorkerStarted(Event):
@@ -113,7 +130,7 @@ class SuspicionClosed(Event):
 
     suspicion: int
     case: str
-    outcome: str  # a value of `run_store.SuspicionOutcome`
+    outcome: SuspicionOutcome
     message: str
     probes: int  # checks that show, shrink and confirm it
 
@@ -165,6 +182,92 @@ class CampaignEnded(Event):
     reason: str
 
 
+def encode_event(event: Event, when: float) -> dict[str, Any]:
+    """An event as data: its time, seconds after the epoch; its name; all its fields."""
+    fields = {name: encode(value) for name, value in vars(event).items()}
+    return {"time": round(when, 3), "event": type(event).__name__, **fields}
+
+
+def decode_event(data: Any) -> tuple[Event, float]:
+    """An event and its time. Raises ValueError."""
+    kinds = {kind.__name__: kind for kind in Event.__subclasses__()}
+    name, when = str(read_mapping(data).get("event")), decode(float, data.get("time"))
+    one_of(kinds).require(name)
+    _OF_CALENDAR.require(when)
+    return decode(kinds[name], data), when
+
+
+@dataclass(eq=False)
+class Counts:
+    """Counts over the events of all sessions. Times are seconds."""
+
+    started: CampaignStarted = field(default_factory=CampaignStarted)  # the last session
+    ended: str = ""  # why the last session ended; "" while it runs and after a kill
+    runs: int = 0  # sessions
+    began: Time = 0.0  # time of the first event, since the epoch
+    last: Time = 0.0  # time of the last event, since the epoch
+    seconds: Time = 0.0  # of wall time, of all sessions
+    cursor: int = 0  # the first case number that is not judged
+    beyond: tuple[int, ...] = ()  # later case numbers that are
+    compared: int = 0  # cases that a subject took
+    probes: int = 0
+    closed: int = 0  # suspicions that were investigated
+    examined: int = 0  # failures on which experiments of known bugs were run
+    explaining: float = 0.0  # seconds of worker time for these experiments, and for the causes of findings
+    verdicts: dict[str, Counter[Verdict]] = field(default_factory=dict)  # by subject
+    rejected: Counter[str] = field(default_factory=Counter)  # why eager refused cases
+    skipped: dict[str, Counter[str]] = field(default_factory=dict)  # why a subject did not take cases, by subject
+    lost: int = 0  # workers
+    not_forked: int = 0  # starts of workers whose fork server had ended
+    timeouts: int = 0  # workers that were lost to a timeout
+    known_bugs: tuple[KnownBugMet, ...] = ()  # of the ledger, in the order of their first meetings
+    faults: tuple[WorkerFailed, ...] = ()  # of attnfuzz itself
+
+    def add(self, event: Event, when: float) -> None:
+        self.began, self.last = self.began or when, when
+        match event:
+            case CampaignStarted():
+                self.started, self.ended, self.runs = event, "", self.runs + 1
+            case CaseJudged():
+                beyond = {*self.beyond, event.index}
+                while self.cursor in beyond:
+                    beyond.remove(self.cursor)
+                    self.cursor += 1
+                self.beyond = tuple(sorted(beyond))
+                self.compared += any(verdict is not Verdict.SKIPPED for verdict in event.verdicts.values())
+                self.rejected.update(() if event.rejected is None else (normalize(event.rejected),))
+                for subject, verdict in event.verdicts.items():
+                    self.verdicts.setdefault(subject, Counter())[verdict] += 1
+                for subject, reason in event.skipped.items():
+                    self.skipped.setdefault(subject, Counter())[normalize(reason)] += 1
+            case SuspicionClosed():
+                self.closed += 1
+                self.probes += event.probes
+            case SuspicionExamined():
+                self.examined += 1
+                self.explaining += event.seconds
+                self.probes += event.probes
+            case KnownBugMet():
+                self.known_bugs += (event,)
+            case ForkRefused():
+                self.not_forked += 1
+            case WorkerDied():
+                self.lost += 1
+                self.timeouts += event.how is Process.TIMEOUT
+            case WorkerFailed():
+                self.faults += (event,)
+            case CampaignEnded():
+                self.ended = event.reason
+
+    def list_refusals(self, subject: str) -> str:
+        """The operators and reasons for which a subject took no case, with their numbers, the most frequent first."""
+        return ", ".join(f"{reason} {count}x" for reason, count in self.skipped[subject].most_common(_REASONS))
+
+
+_REASONS = 8
+"""The most operators and reasons that are listed."""
+
+
 class Listener:
     """Gets every event, in order."""
 
@@ -176,7 +279,7 @@ class Listener:
     def tick(self) -> None:
         """Time has passed: the main thread calls this a few times a second."""
 
-    def close(self) -> None:
+    def finish(self) -> None:
         """No event will follow."""
 
 
@@ -194,8 +297,8 @@ class Bus:
     def tick(self) -> None:
         self._each(lambda listener: listener.tick())
 
-    def close(self) -> None:
-        self._each(lambda listener: listener.close())
+    def finish(self) -> None:
+        self._each(lambda listener: listener.finish())
 
     def _each(self, call: Callable[[Listener], None]) -> None:
         errors = []
@@ -208,31 +311,3 @@ class Bus:
                     errors.append(error)
         if errors:
             raise errors[0]
-
-
-class EventLog(Listener):
-    """Appends each event to events.ndjson as it happens, as a line of JSON that begins with its time and name.
-
-    A long file becomes events.1.ndjson, in place of an earlier long file.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self._path = directory / EVENTS_FILE
-        self._open()
-        if self._file.tell() and self._path.read_bytes()[-1:] != b"\n":  # a kill broke the last line
-            self._file.write("\n")
-
-    def _open(self) -> None:
-        self._file = self._path.open("a", buffering=1, encoding="utf-8")  # by lines: a kill breaks at most the last
-
-    def on_event(self, event: Event, when: float) -> None:
-        fields = {name: encode(value) for name, value in vars(event).items()}
-        line = {"time": round(when, 3), "event": type(event).__name__, **fields}
-        self._file.write(json.dumps(line) + "\n")
-        if self._file.tell() > MAX_LOG_BYTES:
-            self._file.close()
-            self._path.replace(self._path.with_name(OLD_EVENTS_FILE))
-            self._open()
-
-    def close(self) -> None:
-        self._file.close()

@@ -6,6 +6,7 @@ from corpus import casefile
 from generators.errors import CaseError
 from generators.program.case import Case
 from generators.sampling.choices import ByteChoices, Choices
+from generators.sampling.mutations import SHARES, mutate
 from generators.sampling.sample import draw
 from generators.sampling.variants import make_variants
 
@@ -17,6 +18,7 @@ FRESH = 0.5
 VARIANT_SHARE = 0.5
 """The share of byte inputs, of the rest, that become a variant of their case. Case files always become a variant."""
 _FRESH_BYTES = 512
+_SHARES = {name: SHARES[name] for name in ("autocast", "writes")}
 
 
 def decode(data: bytes) -> Case:
@@ -27,7 +29,7 @@ def decode(data: bytes) -> Case:
         except CaseError:
             pass  # A mutated text is read as bytes.
     choices = ByteChoices(data)
-    return draw(choices, choices)
+    return mutate(draw(choices, choices), lambda _: choices, _SHARES)
 
 
 def encode(case: Case) -> bytes:

@@ -212,7 +212,7 @@ def _judge_modules(
 ) -> int:
     """The number of blocks that are wrong, or refused, as they are. A run that goes on has begun with this."""
     from fuzz.module_comparison import judge_modules
-    from fuzz.run_store import RESULTS_FILE
+    from fuzz.run_database import RESULTS_FILE
 
     compilers = [name for name in subjects or (INDUCTOR,) if not get_spec(name).is_attention]
     if not compilers or (directory / RESULTS_FILE).exists():

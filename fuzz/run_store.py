@@ -1,42 +1,46 @@
-"""The results of a campaign: a SQLite file, which survives a kill at any time.
+"""The results of a campaign, and its events: what happened is an event, and all counts are over events.
 
-- One transaction stores the failures of a case and marks the case as judged.
+- One transaction stores the verdicts on a case, as an event, and its failures.
 - One transaction stores a finding and closes its suspicion.
 - The file of a finding is written after its row, and again at the next start if it is missing.
 """
 
-import fcntl
+import copy
 import json
-import sqlite3
-import threading
+import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Any, Self
 
 from corpus import casefile, value_files
 from corpus import entry as corpus_entry
 from corpus.entry import Entry
 from corpus.strict_yaml import Document
+from fuzz import events
 from fuzz.ask.evaluator import Judged
+from fuzz.events import Counts, Event, SuspicionOutcome, Time
 from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult
+from fuzz.run_database import RESULTS_FILE, RunDatabase
 from generators.errors import UserError
 from generators.program.case import Case
-from generators.records import Rule, Word, decode, encode
+from generators.records import decode, encode
 
-RESULTS_FILE, EVENTS_FILE, OLD_EVENTS_FILE = "results.sqlite", "events.ndjson", "events.1.ndjson"
-"""Files in a run directory."""
-LOCK_FILE = "lock"
-"""A campaign holds it while it runs."""
-_LOCK_SECONDS = 5.0
-"""How long to wait for another process that has locked the results: the default of `sqlite3`."""
-_FORMAT = 8
+MAX_LOG_BYTES = 128 * 2**20
+"""The size of the latest events, which are kept: some 200,000 cases."""
+_WRITE_SECONDS = 2.0
+"""How often counts over the events are stored. An event that is counted there may be deleted."""
+_FORMAT = 9
 _TABLES = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE events (
+    place INTEGER PRIMARY KEY,  -- the bytes of all lines up to this one, deleted lines among them
+    line TEXT NOT NULL          -- as `list_events` gives it
+);
+CREATE TABLE counts (place INTEGER NOT NULL, counts TEXT NOT NULL);
+INSERT INTO counts VALUES (0, '{}');
 CREATE TABLE coverage (kind TEXT, name TEXT, count INTEGER NOT NULL, PRIMARY KEY (kind, name)) WITHOUT ROWID;
 CREATE TABLE judged (case_id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE queue (case_id TEXT PRIMARY KEY, case_text TEXT NOT NULL, coverage TEXT NOT NULL, found REAL NOT NULL);
@@ -58,36 +62,6 @@ CREATE TABLE history (      -- the cases that a process judged before a waiting 
 CREATE INDEX history_cases ON history (case_id);
 CREATE TABLE earlier (case_id TEXT PRIMARY KEY, data TEXT NOT NULL);
 """
-
-T = TypeVar("T")
-Time = Annotated[float, Rule(lambda seconds: 0 <= seconds < 1 << 33, "is no time of a calendar")]
-
-
-class SuspicionOutcome(Word):
-    """How work on a suspicion ended."""
-
-    FINDING = "finding", "became a finding"
-    INTERNAL = "internal", "became a finding of an internal subject only, since no public subject was run"
-    INTERNAL_ONLY = "internal_only", "shown by an internal subject only"
-    WITHIN_SAME = "within_same", "accepted by torch._dynamo.utils.same"
-    UNCONFIRMED = "unconfirmed", "not reproduced by fresh workers, alone or after the cases before it"
-    IN_BOTH = "in_both", "failing under --against too, so not regressions"
-    NOT_COMPARED = "not_compared", "not judged under --against"
-    DUPLICATE = "duplicate", "explained by a finding"
-
-
-class StoreLocked(UserError):
-    """Another process has locked the results of a run for longer than `_LOCK_SECONDS`."""
-
-
-def is_running(directory: Path) -> bool:
-    """Whether a campaign runs in a directory."""
-    with suppress(OSError), (directory / LOCK_FILE).open("rb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,49 +90,20 @@ class FindingRow:
         return self.entry.case.id
 
 
-class Results:
-    """The open store. Threads share it."""
+class Results(RunDatabase, events.Listener):
+    """The open store. Threads share it. It stores the events that it is told, and has counts over them."""
 
     def __init__(self, directory: Path, *, readonly: bool = False) -> None:
-        """Open the store, or create it unless `readonly`. Raises `UserError` for a file of another kind, a damaged run
-        or a file that another process has locked."""
-        self.path, self._is_written = directory / RESULTS_FILE, False
-        self._lock = threading.RLock()
+        """Open the store, or create it unless `readonly`. Raises `UserError`, as `RunDatabase`."""
         value_files.note(directory)
-        existed = self.path.exists()
-        if existed and not readonly and not self.path.stat().st_size:
-            _require_no_run(directory)  # before SQLite removes a log that lies beside it
-        uri = self.path.resolve().as_uri()
-        if readonly:
-            # Without a writer's log beside it the file is complete, and its directory may be read-only.
-            uri += "?mode=ro" if self.path.with_name(f"{RESULTS_FILE}-wal").exists() else "?immutable=1"
-        with self._translating("opened"):
-            self._db = sqlite3.connect(uri, _LOCK_SECONDS, uri=True, check_same_thread=False, isolation_level=None)
-            try:
-                if not readonly:
-                    self._db.execute("PRAGMA journal_mode=WAL")
-                    self._db.execute("PRAGMA synchronous=NORMAL")
-                self._require_tables(readonly=readonly, existed=existed)
-            except Exception:
-                self._db.close()
-                raise
-        self._is_written = not readonly
-
-    def _require_tables(self, *, readonly: bool, existed: bool) -> None:
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version or self._db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall():
-            if version != _FORMAT:
-                way = "this version reads" if readonly else "use another --out: this version writes"
-                raise UserError(f"{self.path}: store of format {version}, {way} {_FORMAT}")
-            return
-        if readonly:
-            raise UserError(f"{self.path}: empty: the run has not begun, or is damaged")
-        if existed:
-            _require_no_run(self.path.parent)
-        with self._transaction():
-            for statement in _TABLES.split(";\n"):
-                self._db.execute(statement)
-            self._db.execute(f"PRAGMA user_version={_FORMAT}")
+        super().__init__(directory, _TABLES, _FORMAT, readonly=readonly)
+        self._counted = -math.inf  # when the counts were stored
+        self._zero: float | None = None  # the beginning of the time that was spent
+        try:
+            self.counts = self._read_counts()  # of all events
+        except Exception:
+            self.close()
+            raise
 
     @classmethod
     def open_readonly(cls, directory: Path) -> Self:
@@ -167,76 +112,94 @@ class Results:
             raise UserError(f"{directory}: no {RESULTS_FILE}, so not a run directory")
         return cls(directory, readonly=True)
 
-    def close(self) -> None:
+    def on_event(self, event: Event, when: float) -> None:
+        """Store an event. It counts even if it can't be stored."""
         with self._lock:
-            self._db.close()
+            if isinstance(event, events.CampaignStarted):
+                self._zero = time.monotonic() - self.counts.seconds
+            self.counts.add(event, when)
+            with self._transaction():
+                self._add_event(event, when)
 
-    def meta(self, key: str) -> str | None:
-        rows = self._select("SELECT value FROM meta WHERE key = ?", key)
-        return str(rows[0][0]) if rows else None
+    def tick(self) -> None:
+        """Store the counts when it is time."""
+        if time.monotonic() - self._counted >= _WRITE_SECONDS:
+            self.finish()
 
-    def read_meta(self, key: str, kind: type[T]) -> T:
-        """A dataclass by key; its defaults if nothing is stored. Raises `UserError`."""
-        with self._reading(key):
-            return decode(kind, json.loads(self.meta(key) or "{}"))
+    def finish(self) -> None:
+        """Store the counts, and delete the oldest events, unless no campaign ever began."""
+        self._counted = time.monotonic()
+        with self._lock:
+            if not self.counts.runs:
+                return
+            counts = json.dumps(encode(self.count_events()))
+            with self._transaction():
+                last = self._db.execute("SELECT max(place) FROM events").fetchone()[0]
+                self._db.execute("UPDATE counts SET place = ?, counts = ?", (last, counts))
+                self._db.execute("DELETE FROM events WHERE place <= ?", (last - MAX_LOG_BYTES,))
 
-    def position(self) -> tuple[int, frozenset[int]]:
-        """The first case number that is not judged, and later numbers that are."""
-        with self._reading("position"):
-            return int(self.meta("cursor") or 0), frozenset(map(int, json.loads(self.meta("beyond") or "[]")))
+    def count_events(self) -> Counts:
+        """The counts at this moment."""
+        with self._lock:
+            if self._zero is not None:  # by the monotonic clock, since the wall clock can be set
+                self.counts.seconds = time.monotonic() - self._zero
+            return copy.deepcopy(self.counts)
 
-    def set_meta(self, values: Mapping[str, str]) -> None:
-        with self._transaction():
-            self._set_meta(values)
+    def list_events(self, *names: str) -> list[dict[str, Any]]:
+        """The latest events, oldest first, as data that begins with time and name. `names`: those alone."""
+        with self._reading("events"):
+            told = [json.loads(line) for (line,) in self._select("SELECT line FROM events ORDER BY place")]
+            return [event for event in told if not names or event["event"] in names]
 
     def record_case(
         self,
         case: Case,
+        event: events.CaseJudged,
         *,
-        position: tuple[int, frozenset[int]],  # cursor and beyond, from `CaseNumbers.finish`
         unexplained: Iterable[tuple[Case, SubjectResult]] = (),  # failures that no finding explains
-        explained: Iterable[str] = (),  # ids of the findings that explain other failures
-        coverage: frozenset[CoverageItem] = frozenset(),  # all that the case reached
         queued: bool = False,  # some of the coverage is new, so the case joins the queue
         chosen: str = "",  # the id under which the case is not chosen again; "" for random cases, which hardly repeat
         earlier: Sequence[Judged] = (),  # judged before by the same process
     ) -> list[Suspicion]:
-        """Mark a case as judged, in one transaction, and return its new suspicions."""
+        """Store the verdicts on a case, in one transaction, and return its new suspicions."""
         now, raised, unexplained = time.time(), [], tuple(unexplained)
         history = [(place, one.case.id, json.dumps(one.subjects)) for place, one in enumerate(earlier)]
         cases = {one.case.id: one.case for one in earlier} if unexplained else {}
         for kept in (*([case] if queued else ()), *(failing for failing, _ in unexplained), *cases.values()):
             value_files.copy_files(kept, self.path.parent)
-        with self._transaction():
-            self._set_meta({"cursor": str(position[0]), "beyond": json.dumps(sorted(position[1]))})
-            self._db.executemany(
-                "INSERT INTO coverage VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET count = count + 1",
-                [(item.kind.value, item.name) for item in sorted(coverage)],
-            )
-            if chosen:
-                self._db.execute("INSERT OR IGNORE INTO judged VALUES (?)", (chosen,))
-            if queued:
-                before = self._db.execute("SELECT coverage FROM queue WHERE case_id = ?", (case.id,)).fetchone()
-                items = coverage.union(_read_coverage(before[0]) if before else ())
-                self._db.execute(
-                    "INSERT INTO queue VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET coverage = excluded.coverage",
-                    (case.id, casefile.dumps(case), json.dumps(encode(sorted(items))), now),
+        with self._lock:
+            with self._transaction():
+                self._add_event(event, now)
+                self._db.executemany(
+                    "INSERT INTO coverage VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET count = count + 1",
+                    [(item.kind.value, item.name) for item in event.coverage],
                 )
-            for finding in explained:
-                self._count_again(finding, now)
-            for failing, result in unexplained:
-                cursor = self._db.execute(
-                    "INSERT INTO suspicions (case_text, result) VALUES (?, ?)",
-                    (casefile.dumps(failing), _to_json(result)),
-                )
-                raised.append(Suspicion(int(cursor.lastrowid or 0), failing, result))
-            for suspicion in raised:
-                rows = ((suspicion.id, *row) for row in history)
-                self._db.executemany("INSERT INTO history VALUES (?, ?, ?, ?)", rows)
-            for case_id, before in cases.items():
-                if not self._select("SELECT 1 FROM earlier WHERE case_id = ?", case_id):
-                    data = json.dumps(casefile.encode(before))
-                    self._db.execute("INSERT INTO earlier VALUES (?, ?)", (case_id, data))
+                if chosen:
+                    self._db.execute("INSERT OR IGNORE INTO judged VALUES (?)", (chosen,))
+                if queued:
+                    before = self._db.execute("SELECT coverage FROM queue WHERE case_id = ?", (case.id,)).fetchone()
+                    items = {*event.coverage, *(_read_coverage(before[0]) if before else ())}
+                    self._db.execute(
+                        "INSERT INTO queue VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET coverage = excluded.coverage",
+                        (case.id, casefile.dumps(case), json.dumps(encode(sorted(items))), now),
+                    )
+                for finding in event.explained_by:
+                    self._count_again(finding, now)
+                for failing, result in unexplained:
+                    cursor = self._db.execute(
+                        "INSERT INTO suspicions (case_text, result) VALUES (?, ?)",
+                        (casefile.dumps(failing), _to_json(result)),
+                    )
+                    number = int(cursor.lastrowid or 0)
+                    raised.append(Suspicion(number, failing, result))
+                    self._add_event(events.SuspicionRaised(number, failing.id, result.subject, result.verdict), now)
+                    rows = ((number, *row) for row in history)
+                    self._db.executemany("INSERT INTO history VALUES (?, ?, ?, ?)", rows)
+                for case_id, before in cases.items():
+                    if not self._select("SELECT 1 FROM earlier WHERE case_id = ?", case_id):
+                        data = json.dumps(casefile.encode(before))
+                        self._db.execute("INSERT INTO earlier VALUES (?, ?)", (case_id, data))
+            self.counts.add(event, now)  # once it is stored: a case that is not is judged again
         return raised
 
     def waiting(self) -> Iterator[Suspicion]:
@@ -325,42 +288,21 @@ class Results:
         with self._reading("a suspicion"):
             return Counter((one["verdict"], one["subject"]) for one in (json.loads(row[0]) for row in rows))
 
-    def _select(self, query: str, *values: object) -> list[Any]:
-        with self._lock, self._translating("read"):
-            return self._db.execute(query, values).fetchall()
+    def _add_event(self, event: Event, when: float) -> None:
+        line = json.dumps(events.encode_event(event, when))
+        query = "INSERT INTO events SELECT coalesce(max(place), 0) + ?, ? FROM events"
+        self._db.execute(query, (len(line) + 1, line))
 
-    @contextmanager
-    def _translating(self, way: str) -> Iterator[None]:
-        """Raises `StoreLocked` or `UserError` for an error of SQLite. An operational error of a store that is written
-        stays, since the disk may be its reason."""
-        try:
-            yield
-        except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                locked = f"{self.path}: another process has locked it; end that process, then try again"
-                raise StoreLocked(locked) from error
-            if isinstance(error, sqlite3.OperationalError) and self._is_written:
-                raise
-            raise UserError(f"{self.path}: can't be {way}: {error}") from error
-
-    @contextmanager
-    def _reading(self, what: str) -> Iterator[None]:
-        """Raises UserError for a row that this version did not write."""
-        try:
-            yield
-        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise UserError(f"{self.path}: {what} is not readable: {error}") from error
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with self._lock, self._translating("written"), self._db:  # which commits, or rolls back
-            self._db.execute("BEGIN IMMEDIATE")
-            yield
-
-    def _set_meta(self, values: Mapping[str, str]) -> None:
-        self._db.executemany(
-            "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", list(values.items())
-        )
+    def _read_counts(self) -> Counts:
+        # A single statement, since a campaign may store newer counts meanwhile.
+        query = "SELECT counts, line FROM counts LEFT JOIN events ON events.place > counts.place ORDER BY events.place"
+        rows = self._select(query)
+        with self._reading("counts"):
+            counts = decode(Counts, json.loads(rows[0][0] if rows else "{}"))
+            for _, line in rows:
+                if line is not None:
+                    counts.add(*events.decode_event(json.loads(line)))
+        return counts
 
     def _settle(self, suspicion_id: int, outcome: str) -> None:
         self._db.execute("UPDATE suspicions SET outcome = ? WHERE id = ?", (outcome, suspicion_id))
@@ -373,13 +315,10 @@ class Results:
         self._db.execute("UPDATE findings SET count = count + 1, last_seen = ? WHERE case_id = ?", (now, case_id))
 
 
-def _require_no_run(directory: Path) -> None:
-    """Raises `UserError` if a directory whose results are empty has other files. A run that was killed before its first
-    write has none: it writes the results first."""
-    own = {LOCK_FILE, *(RESULTS_FILE + suffix for suffix in ("", "-journal", "-wal", "-shm"))}
-    if others := sorted({one.name for one in directory.iterdir()} - own):
-        path = directory / RESULTS_FILE
-        raise UserError(f"{path}: empty, but {directory} has {others[0]}: the run is damaged; give another --out")
+def read_events(directory: Path, *names: str) -> list[dict[str, Any]]:
+    """As `Results.list_events`, of a campaign that may be running. Raises `UserError` if there is none."""
+    with Results.open_readonly(directory) as results:
+        return results.list_events(*names)
 
 
 def _read_coverage(text: str) -> tuple[CoverageItem, ...]:

@@ -1,92 +1,20 @@
 """The numbers of a run directory, for screen, closing summary, `fuzz.status`, page and clusters."""
 
-import copy
-import json
-import math
-import sys
-import time
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from corpus.ledger import Bug
-from fuzz import events
 from fuzz.durations import format_count
+from fuzz.events import Counts, SuspicionOutcome
 from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult, Verdict
-from fuzz.protocol.failures import Process, normalize
-from fuzz.run_store import FindingRow, Results, SuspicionOutcome, Time, is_running
+from fuzz.run_database import is_running
+from fuzz.run_store import FindingRow, Results
 from fuzz.subjects import is_user_function
-from generators.records import encode
 
-_WRITE_SECONDS = 2.0
 _OF_EAGER = Verdict.EAGER_SUSPECT.value
-
-
-@dataclass(eq=False)
-class Counts:
-    """Counts over the events of all sessions. The run directory keeps them. Times are seconds."""
-
-    started: events.CampaignStarted | None = None  # the last session
-    ended: str = ""  # why the last session ended; "" while it runs and after a kill
-    runs: int = 0  # sessions
-    began: Time = 0.0  # time of the first event, since the epoch
-    last: Time = 0.0  # time of the last event, since the epoch
-    seconds: Time = 0.0  # of wall time, of all sessions
-    compared: int = 0  # cases that a subject took
-    probes: int = 0
-    closed: int = 0  # suspicions that were investigated
-    examined: int = 0  # failures on which experiments of known bugs were run
-    explaining: float = 0.0  # seconds of worker time for these experiments, and for the causes of findings
-    verdicts: dict[str, Counter[Verdict]] = field(default_factory=dict)  # by subject
-    rejected: Counter[str] = field(default_factory=Counter)  # why eager refused cases
-    skipped: dict[str, Counter[str]] = field(default_factory=dict)  # why a subject did not take cases, by subject
-    lost: int = 0  # workers
-    not_forked: int = 0  # starts of workers whose fork server had ended
-    timeouts: int = 0  # workers that were lost to a timeout
-    known_bugs: tuple[events.KnownBugMet, ...] = ()  # of the ledger, in the order of their first meetings
-    faults: tuple[events.WorkerFailed, ...] = ()  # of attnfuzz itself
-
-    def add(self, event: events.Event, when: float) -> None:
-        self.began, self.last = self.began or when, when
-        match event:
-            case events.CampaignStarted():
-                self.started, self.ended, self.runs = event, "", self.runs + 1
-            case events.CaseJudged():
-                self.compared += any(verdict is not Verdict.SKIPPED for verdict in event.verdicts.values())
-                self.rejected.update(() if event.rejected is None else (normalize(event.rejected),))
-                for subject, verdict in event.verdicts.items():
-                    self.verdicts.setdefault(subject, Counter())[verdict] += 1
-                for subject, reason in event.skipped.items():
-                    self.skipped.setdefault(subject, Counter())[normalize(reason)] += 1
-            case events.SuspicionClosed():
-                self.closed += 1
-                self.probes += event.probes
-            case events.SuspicionExamined():
-                self.examined += 1
-                self.explaining += event.seconds
-                self.probes += event.probes
-            case events.KnownBugMet():
-                self.known_bugs += (event,)
-            case events.ForkRefused():
-                self.not_forked += 1
-            case events.WorkerDied():
-                self.lost += 1
-                self.timeouts += event.how is Process.TIMEOUT
-            case events.WorkerFailed():
-                self.faults += (event,)
-            case events.CampaignEnded():
-                self.ended = event.reason
-
-    def list_refusals(self, subject: str) -> str:
-        """The operators and reasons for which a subject took no case, with their numbers, the most frequent first."""
-        return ", ".join(f"{reason} {count}x" for reason, count in self.skipped[subject].most_common(_REASONS))
-
-
-_REASONS = 8
-"""The most operators and reasons that are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +37,6 @@ class RunSummary:
 
     path: Path
     counts: Counts
-    cases: int  # Judged cases. The store has them all; a kill costs `counts` the last two seconds.
-    torch: str
-    runtimes: tuple[str, ...]  # of subjects, with their versions
-    python: str  # the interpreter of the workers
     findings: tuple[FindingRow, ...]  # Oldest first. Known bugs are among them if the campaign met them.
     coverage: Mapping[CoverageItem, int]  # how many cases reached each rewrite, operator and so on
     outcomes: Mapping[str, int]  # how many suspicions ended in each way, or wait
@@ -123,20 +47,15 @@ class RunSummary:
     @classmethod
     def load(cls, run: Path) -> Self:
         """The numbers of a directory in which a campaign may run. Nothing is changed there. Raises `UserError`."""
-        with closing(Results.open_readonly(run)) as results:
-            return cls.read(results, results.read_meta("counts", Counts), is_running=is_running(run))
+        with Results.open_readonly(run) as results:
+            return cls.read(results, is_running=is_running(run))
 
     @classmethod
-    def read(cls, results: Results, counts: Counts, *, is_running: bool = True) -> Self:
-        """The numbers of an open store, with counts that may be newer than the stored counts. Raises `UserError`."""
-        cursor, beyond = results.position()
+    def read(cls, results: Results, *, is_running: bool = True) -> Self:
+        """The numbers of an open store. Raises `UserError`."""
         return cls(
             path=results.path.parent,
-            counts=copy.deepcopy(counts),
-            cases=cursor + len(beyond),
-            torch=results.meta("torch") or "",
-            runtimes=tuple((results.meta("--python") or "").split(", ")[1:]),
-            python=results.meta("interpreter") or sys.executable,
+            counts=results.count_events(),
             findings=tuple(row for row in results.findings() if row.kind != "known" or row.count),
             coverage=results.count_coverage(),
             outcomes=results.outcomes(),
@@ -145,6 +64,11 @@ class RunSummary:
             is_running=is_running,
         )
 
+    @property
+    def cases(self) -> int:
+        """The number of judged cases."""
+        return self.counts.cursor + len(self.counts.beyond)
+
     def list_findings(self, kind: str) -> list[FindingRow]:
         """Findings of a kind: "new", "internal" or "known"."""
         return [row for row in self.findings if row.kind == kind]
@@ -152,8 +76,7 @@ class RunSummary:
     @property
     def functions(self) -> list[FunctionSummary]:
         """The functions of the user's among the subjects of the last session."""
-        subjects = self.counts.started.subjects if self.counts.started else ()
-        return [self._summarize_function(subject) for subject in subjects if is_user_function(subject)]
+        return [self._summarize_function(name) for name in self.counts.started.subjects if is_user_function(name)]
 
     def _summarize_function(self, subject: str) -> FunctionSummary:
         verdicts = self.counts.verdicts.get(subject, Counter[Verdict]())
@@ -222,38 +145,3 @@ class RunSummary:
 def is_of_function(result: SubjectResult) -> bool:
     """Whether a failure is one of a function of the user's, and not of eager."""
     return is_user_function(result.subject) and result.verdict is not Verdict.EAGER_SUSPECT
-
-
-class RunRecorder(events.Listener):
-    """Counts the events of a session, and stores the counts every few seconds."""
-
-    def __init__(self, results: Results) -> None:
-        self.counts = results.read_meta("counts", Counts)
-        self.earlier = RunSummary.read(results, self.counts)  # the run directory before this session
-        self._results = results
-        self._start, self._written = time.monotonic(), -math.inf
-
-    def on_event(self, event: events.Event, when: float) -> None:
-        if isinstance(event, events.CampaignStarted):
-            self._start = time.monotonic()
-        self.counts.add(event, when)
-        self._measure()
-
-    def tick(self) -> None:
-        """Store the counts when it is time."""
-        self._measure()
-        if time.monotonic() - self._written >= _WRITE_SECONDS:
-            self.close()
-
-    def close(self) -> None:
-        """Store the counts, unless the campaign was refused."""
-        self._written = time.monotonic()
-        if self.counts.started is not None:
-            self._results.set_meta({"counts": json.dumps(encode(self.counts))})
-
-    def summarize(self) -> RunSummary:
-        return RunSummary.read(self._results, self.counts)
-
-    def _measure(self) -> None:
-        # The monotonic clock, since the wall clock can be set.
-        self.counts.seconds = self.earlier.counts.seconds + time.monotonic() - self._start

@@ -25,7 +25,7 @@ COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
 """The title and the format of each number in the table."""
 
 
-def status(*runs: Path, json: Path | None = None) -> None:
+def status(*runs: Path, json: Path | None = None, events: Path | None = None) -> None:
     """Print a table of campaigns, which may be running: nothing is locked or written in their directories.
 
     Parameters
@@ -35,18 +35,29 @@ def status(*runs: Path, json: Path | None = None) -> None:
     json
         Write the numbers and the findings to this file as JSON (docs/guide-upgrade.md); without a file, print them in
         place of the table.
+    events
+        Write the events of these campaigns to this file, a line of JSON for each: of every campaign the latest, up to
+        128 MiB.
 
     Examples
     --------
     python -m fuzz.status runs/*
     python -m fuzz.status runs/* --json numbers.json
+    python -m fuzz.status runs/NAME --events events.ndjson
     """
+    from json import dumps
+
+    from corpus.files import replace_file
     from fuzz.commands import write_json
+    from fuzz.run_store import read_events
     from generators.errors import UserError
 
     if not runs:
         raise UserError("name at least one run directory")
     data = [describe_run(run) for run in runs]
+    if events is not None:
+        lines = (f"{dumps(event)}\n" for run in runs for event in read_events(run))
+        replace_file(events, "".join(lines).encode())
     if json is not None and write_json(data, json):
         return
     labels = ["run", "state", "torch", "device"]
@@ -83,14 +94,14 @@ def describe_run(directory: Path) -> dict[str, Any]:
         for row in run.findings
     ]
     new, started = run.list_findings("new"), run.counts.started
-    labels = {"run": str(directory), "torch": run.torch, "device": started.device if started else ""}
+    labels = {"run": str(directory), "torch": started.torch, "device": started.device}
     unconfirmed = [
         {"verdict": verdict, "subject": subject, "count": count}
         for (verdict, subject), count in run.unconfirmed.items()
     ]
     numbers = {
         "running": run.is_running,
-        "workers": started.workers if started else 0,
+        "workers": started.workers,
         "seconds": run.counts.seconds,  # of all sessions
         "cases": run.cases,
         "cases_per_second": run.rate(run.cases),

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -103,7 +104,8 @@ def list_bugs(run: RunSummary, ledger: ledgers.Ledger, reports: Path, beside: Pa
     internal = [finding for finding in found if rows[finding.id].kind == "internal"]
     listed, rest = split_listed([finding for finding in found if finding not in internal], ledger)
     clusters = [*cluster([*listed, *load_attributed(rest)], ledger), *cluster(load_attributed(internal), ledger)]
-    described = [_describe(bug, rows, reports, beside, run.python) for bug in clusters]
+    python = run.counts.started.python or sys.executable
+    described = [_describe(bug, rows, reports, beside, python) for bug in clusters]
     return sorted(described, key=lambda bug: (not bug["news"], not bug["silent"], -bug["count"]))
 
 

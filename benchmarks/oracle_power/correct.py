@@ -19,7 +19,7 @@ from fuzz.check.check import check
 from fuzz.check.judge import constants
 from fuzz.check.run.attention.function import Attention
 from fuzz.check.run.subject_builder import Subject, available
-from fuzz.check.torch_api.exceptions import Unsupported
+from fuzz.check.torch_api.exceptions import SubjectError
 from fuzz.protocol import Check, Verdict
 from fuzz.protocol.failures import Failure, FaultyOperation
 from fuzz.protocol.render import describe
@@ -181,7 +181,7 @@ def _judge(case: Case, seed: int, index: int, device: str, counts: Counts) -> No
         repeat=1,
         attention_stub=None if stub is None else stub + changed,
     )
-    result = check(asked, subjects, device, lambda _: None, lambda: 0.0)
+    result = check(asked, subjects, device)
     dtype = next((item.dtype for item in case.inputs if item.dtype in FLOATS), "float32")
     counts.cases += 1
     counts.rejected += result.rejected is not None
@@ -257,15 +257,15 @@ def _where_right(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: str | None = None, **options: Any
     ) -> Tensor:
         if scale <= 0 and (causal is not None or q.is_cuda):
-            raise Unsupported("it is wrong with a negative scale, or 0")
+            raise SubjectError("it is wrong with a negative scale, or 0")
         if any(0 < x.stride(2) < x.size(3) for x in (q, k, v)):
-            raise Unsupported("it raises for rows that overlap")
+            raise SubjectError("it raises for rows that overlap")
         if not q.is_cuda:
             if q.size(3) > 1 and torch.empty_like(q).stride(3) != 1:
-                raise Unsupported("it is wrong where elements of the query overlap")
+                raise SubjectError("it is wrong where elements of the query overlap")
             return function(q, k, v, scale=scale, causal=causal, **options)
         if any(size % 8 for size in (q.shape[3], v.shape[3])):
-            raise Unsupported("it is wrong for rows that are not aligned")
+            raise SubjectError("it is wrong for rows that are not aligned")
         options = {name: _aligned(value) if isinstance(value, Tensor) else value for name, value in options.items()}
         out = function(*map(_aligned, (q, k, v)), scale=scale, causal=causal, **options)
         if out.requires_grad:
@@ -302,7 +302,7 @@ def _ask(subject: str, tried: Tried, counts: Counts) -> None:
     for criterion, judge in CRITERIA.items():
         try:
             passes = judge(tried)
-        except (Unsupported, NotImplementedError):
+        except (SubjectError, NotImplementedError):
             continue
         if passes is not None:
             counts.judged[subject, criterion] += 1

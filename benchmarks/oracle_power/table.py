@@ -62,9 +62,7 @@ def looked_for(variant: str, dtype: str, names: tuple[str, ...], device: str) ->
     left = list(names)
     for configuration in CONFIGURATIONS:
         subjects = {name: Subject(name, attention=Attention(functools.partial(simulated, name))) for name in left}
-        result = check(
-            request(variant, configuration, dtype, tuple(left)), subjects, device, lambda _: None, lambda: 0.0
-        )
+        result = check(request(variant, configuration, dtype, tuple(left)), subjects, device)
         if result.rejected is not None:
             raise ValueError(f"{variant}, {configuration}, {dtype}: {result.rejected}")
         for answer in result.results:

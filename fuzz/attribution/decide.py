@@ -213,6 +213,14 @@ def list_conditions(study: Study) -> Iterator[Trial]:
     kinds = list(dict.fromkeys(op.kind for op in case.ops))
     if _LAYERS & {*kinds}:
         yield Trial("fast_path_off")
+    yield from list_edits(case)
+    yield from (Trial(DROPPED, kind) for kind in reversed(kinds) if kind not in usual)
+    if study.result.verdict is Verdict.METADATA:
+        yield from (Trial(CONTIGUOUS, kind) for kind in reversed(kinds) if kind not in usual)
+
+
+def list_edits(case: Case) -> Iterator[Trial]:
+    """The edits that take something away from a case: regions, changes, calls, settings; the most telling first."""
     if edit(Trial(FUNCTIONS_APART), case) is not None:
         yield Trial(FUNCTIONS_APART)
     yield from (Trial(CALLED_DIRECTLY, kind) for kind in list_indirect(case))
@@ -233,9 +241,6 @@ def list_conditions(study: Study) -> Iterator[Trial]:
         for name in (CAST_OVER_BACKWARD, *NARROWER[EAGER], "wide_integers", "offset_given")
         if edit(Trial(name), case) is not None
     )
-    yield from (Trial(DROPPED, kind) for kind in reversed(kinds) if kind not in usual)
-    if study.result.verdict is Verdict.METADATA:
-        yield from (Trial(CONTIGUOUS, kind) for kind in reversed(kinds) if kind not in usual)
 
 
 def _list_by_name(rows: Mapping[str, tuple[str, ...]]) -> Details:

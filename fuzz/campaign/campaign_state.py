@@ -24,7 +24,7 @@ class CampaignState:
         self.attention_only = False  # whether all subjects are attention functions
         self.stop = StopCondition(options.budget)
         self.schedule = Schedule(options.subjects, of_module=options.models is not None)
-        self.numbers = CaseNumbers(*results.position(), options.budget)
+        self.numbers = CaseNumbers(results.counts.cursor, results.counts.beyond, options.budget)
         self.losses = Counter[str]()  # how often each case lost its worker
         self.known_bugs = KnownBugs(options.ledger)
         self.suspicions = SuspicionQueue(results, self.known_bugs, eager_last=options.is_of_user)

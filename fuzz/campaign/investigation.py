@@ -10,10 +10,10 @@ from fuzz.ask.question import Asker, ProcessState, Question
 from fuzz.bug_identity import compare_outcome, indirectness, is_same_failure, kind_of
 from fuzz.campaign.history import find_earlier, find_repeats
 from fuzz.changed_rewrites import describe_changed, has_rewrites
+from fuzz.events import SuspicionOutcome
 from fuzz.experiments import Outcome
 from fuzz.protocol import EAGER, Parted, SubjectResult, Verdict
 from fuzz.protocol.render import describe
-from fuzz.run_store import SuspicionOutcome
 from fuzz.subjects import INDUCTOR, compiler_of, get_spec, without_options
 from fuzz.versions import spell_label
 from generators.program.case import Case

@@ -23,9 +23,9 @@ from fuzz.campaign.run_case import run_case
 from fuzz.campaign.saved_findings import SavedFindings, make_entry
 from fuzz.campaign.time_shares import FRUITLESS_SHARE, LONG_SHARE, MANY_WAITING, SHARE, TimeShares
 from fuzz.durations import format_count
-from fuzz.events import SuspicionClosed, SuspicionExamined
+from fuzz.events import SuspicionClosed, SuspicionExamined, SuspicionOutcome
 from fuzz.known_bugs import KnownBug, NoTimeLeft, find_decided, identify
-from fuzz.run_store import Suspicion, SuspicionOutcome
+from fuzz.run_store import Suspicion
 from generators.errors import UserError
 
 

@@ -20,7 +20,7 @@ from fuzz.ask.worker_config import WorkerConfig
 from fuzz.ask.worker_process import WorkerProcess
 from fuzz.cli import DISK_ERRORS
 from fuzz.durations import format_duration, parse_duration
-from fuzz.run_store import StoreLocked
+from fuzz.run_database import StoreLocked
 from fuzz.subjects import is_user_function
 from generators.errors import UserError
 from generators.program.case import Case

@@ -6,17 +6,15 @@ from fuzz.ask.question import Question
 from fuzz.campaign.campaign_state import CampaignState
 from fuzz.campaign.crew import Crew
 from fuzz.campaign.schedule import Job
-from fuzz.events import CaseJudged, SuspicionRaised
+from fuzz.events import CaseJudged
 from fuzz.protocol import Result, Verdict
 from fuzz.protocol.render import name_refusal
 from fuzz.subjects import get_spec
 from generators.sampling.choices import Choices
-from generators.sampling.dropout import show_dropouts
+from generators.sampling.mutations import TARGETED, mutate
 from generators.sampling.neighbours import list_near
-from generators.sampling.sample import MASKS_SHARE, STATES_SHARE
 from generators.sampling.settings import SETTINGS_SHARE, draw_settings
 from generators.sampling.shards import add_shards
-from generators.sampling.states import add_states
 
 _TURNS = 2
 """How often each block of a user's module is judged as it is (`Schedule.subjects_for_module`)."""
@@ -61,7 +59,7 @@ def _choose_case(state: CampaignState) -> Job | None:
     case = chosen.case
     if chosen.is_targeted:  # `sample` has drawn these for a random case
         c = Choices(f"{state.options.seed}:{index}:states of {chosen.source}")
-        case = add_states(show_dropouts(case, c, MASKS_SHARE), c, STATES_SHARE)
+        case = mutate(case, lambda _: c, TARGETED)
     case = draw_settings(case, Choices(f"{state.options.seed}:{index}:settings"), state.settings, share)
     if state.schedule.needs_shards:
         case = add_shards(case, Choices(f"{state.options.seed}:{index}:shards"))
@@ -93,36 +91,21 @@ def _record(state: CampaignState, crew: Crew, job: Job, result: Result) -> None:
     state.schedule.add_time(job.subjects, result.seconds, by_subject, [op.kind for op in case.ops])
 
     unknown, known = state.suspicions.partition_known(case, result.results)
-    explained = tuple(finding.case_id for finding in known)
-
     coverage, is_new_coverage = state.search.record(case, result)
-    raised = state.results.record_case(
-        case,
-        position=state.numbers.finish(job.index),
-        unexplained=unknown,
-        explained=explained,
-        coverage=coverage,
-        queued=is_new_coverage,
-        chosen=job.chosen,
-        earlier=crew.case_worker.earlier,
+    event = CaseJudged(
+        index=job.index,
+        case=case.id,
+        worker=crew.number,
+        verdicts={one.subject: one.verdict for one in result.results},
+        rejected=result.rejected,
+        skipped={one.subject: name_refusal(one.failure) for one in result.results if one.verdict is Verdict.SKIPPED},
+        coverage=tuple(sorted(coverage)),
+        explained_by=tuple(finding.case_id for finding in known),
     )
-    state.bus.emit(
-        CaseJudged(
-            index=job.index,
-            case=case.id,
-            worker=crew.number,
-            verdicts={one.subject: one.verdict for one in result.results},
-            rejected=result.rejected,
-            skipped={
-                one.subject: name_refusal(one.failure) for one in result.results if one.verdict is Verdict.SKIPPED
-            },
-            coverage=tuple(sorted(coverage)),
-            explained_by=explained,
-        )
+    raised = state.results.record_case(
+        case, event, unexplained=unknown, queued=is_new_coverage, chosen=job.chosen, earlier=crew.case_worker.earlier
     )
     for finding in known:
         state.announce_bug(finding, case)
     for suspicion in raised:
-        failed = suspicion.result
-        state.bus.emit(SuspicionRaised(suspicion.id, suspicion.case.id, failed.subject, failed.verdict))
         state.suspicions.put(suspicion)

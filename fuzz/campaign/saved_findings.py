@@ -19,12 +19,12 @@ from fuzz.campaign.campaign_state import CampaignState
 from fuzz.campaign.investigation import Conclusion
 from fuzz.campaign.options import StopReason
 from fuzz.error_location import describe_where
-from fuzz.events import FindingSaved, Notice
+from fuzz.events import FindingSaved, Notice, SuspicionOutcome
 from fuzz.known_bugs import KnownBug
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.replay_result import read_recorded_result
-from fuzz.run_store import FindingRow, Suspicion, SuspicionOutcome
+from fuzz.run_store import FindingRow, Suspicion
 from fuzz.subjects import list_packages
 from generators.errors import UserError
 from generators.program.case import Case
@@ -102,30 +102,7 @@ class SavedFindings:
         """
         if known is not None and not known.is_back:
             return known if known.case_id or known.bug is None else self._add_example(entry, known.bug)
-        self._save_new(suspicion, conclusion, entry, symptom, known.bug if known else None, cause)
-        return None
-
-    def _add_known(self, entry: Entry, path: Path) -> None:
-        self._state.results.add_finding(None, _row(entry, path, "known", 0, read_recorded_result(entry)))
-
-    def _add_example(self, entry: Entry, bug: Bug) -> KnownBug:
-        """Save a minimal case of a listed bug as a further example, which explains later failures."""
-        path = self._state.options.out / "internal" / entry.file_name
-        self._add_known(entry, path)
-        corpus_entry.write(entry, path)
-        finding = self._state.known_bugs.add_entry(entry, bug, path=path)
-        self._state.suspicions.reconsider(finding)
-        return finding
-
-    def _save_new(
-        self,
-        suspicion: Suspicion,
-        conclusion: Conclusion,
-        entry: Entry,
-        symptom: Symptom,
-        back: Bug | None,
-        cause: RootCause | None,
-    ) -> None:
+        back = known.bug if known else None
         state, case, shown = self._state, conclusion.case, conclusion.shown
         is_public, is_eager = conclusion.outcome is SuspicionOutcome.FINDING, shown.verdict is Verdict.EAGER_SUSPECT
         path = (state.options.corpus if is_public else state.options.out / "internal") / entry.file_name
@@ -159,6 +136,19 @@ class SavedFindings:
         )
         if counts and state.options.fail_fast:
             state.stop.stop(StopReason.FAIL_FAST)
+        return None
+
+    def _add_known(self, entry: Entry, path: Path) -> None:
+        self._state.results.add_finding(None, _row(entry, path, "known", 0, read_recorded_result(entry)))
+
+    def _add_example(self, entry: Entry, bug: Bug) -> KnownBug:
+        """Save a minimal case of a listed bug as a further example, which explains later failures."""
+        path = self._state.options.out / "internal" / entry.file_name
+        self._add_known(entry, path)
+        corpus_entry.write(entry, path)
+        finding = self._state.known_bugs.add_entry(entry, bug, path=path)
+        self._state.suspicions.reconsider(finding)
+        return finding
 
 
 def write_fault(case: Case, text: str, directory: Path) -> Path:

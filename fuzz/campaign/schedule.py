@@ -192,11 +192,10 @@ class Job:
 class CaseNumbers:
     """Case numbers, each handed out once. After a restart the numbers without a verdict come first."""
 
-    def __init__(self, cursor: int, beyond: frozenset[int], budget: Budget) -> None:
+    def __init__(self, cursor: int, beyond: Collection[int], budget: Budget) -> None:
         """cursor: the first number that is not judged; beyond: later numbers that are judged."""
         self.returned = deque[Job]()  # jobs whose worker has no machine, for other workers
-        self._cursor, self._beyond = cursor, set(beyond)
-        self._next = cursor
+        self._next, self._beyond = cursor, frozenset(beyond)
         self._left = budget.cases
         self._lock = threading.Lock()
 
@@ -214,12 +213,3 @@ class CaseNumbers:
     @property
     def has_next(self) -> bool:
         return self._left != 0 or bool(self.returned)
-
-    def finish(self, index: int) -> tuple[int, frozenset[int]]:
-        """Note that a case has its verdict; gives cursor and beyond, to be stored with it."""
-        with self._lock:
-            self._beyond.add(index)
-            while self._cursor in self._beyond:
-                self._beyond.remove(self._cursor)
-                self._cursor += 1
-            return self._cursor, frozenset(self._beyond)

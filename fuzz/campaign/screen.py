@@ -27,11 +27,12 @@ from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.cli import escape_controls, wrap
 from fuzz.commands import format_python, reproduce_lines, shorten
 from fuzz.durations import format_count, format_duration
+from fuzz.events import Counts, SuspicionOutcome
 from fuzz.protocol import NOISE, REFERENCE, CoverageKind, Verdict
 from fuzz.protocol.render import describe
 from fuzz.replay_result import describe_details
-from fuzz.run_store import FindingRow, SuspicionOutcome
-from fuzz.run_summary import Counts, FunctionSummary, RunRecorder, RunSummary
+from fuzz.run_store import FindingRow
+from fuzz.run_summary import FunctionSummary, RunSummary
 from fuzz.subjects import get_spec, is_user_function
 from fuzz.versions import spell_label
 
@@ -160,7 +161,7 @@ def _describe_work(run: RunSummary, earlier: RunSummary) -> list[str]:
     unguarded = sorted(item.name for item in run.coverage if item.kind is CoverageKind.UNGUARDED)
     lines += [f"  not in guarded memory, where a function does not run: {', '.join(unguarded)}"] if unguarded else []
     if counts.examined:
-        share = counts.explaining / counts.seconds / (counts.started.workers if counts.started else 1)
+        share = counts.explaining / counts.seconds / counts.started.workers
         examined = format_count(counts.examined, "failure")
         lines.append(f"  {examined} examined by experiments of known bugs, in {share:.1%} of worker time")
     lines += [f"  set aside: {run.outcomes[how]} {how.label}" for how in _SET_ASIDE if how in run.outcomes]
@@ -183,7 +184,7 @@ def _describe_next(run: RunSummary, new: int, *, has_known: bool) -> list[str]:
     functions = [_describe_function(one) for one in run.functions]
     page = f"  {format_python()} -m triage.page {shlex.quote(str(run.path))}"
     about = wrap(
-        f"{cases} compared with float64 under torch {', '.join([run.torch, *run.runtimes])}:",
+        f"{cases} compared with float64 under torch {run.counts.started.versions}:",
         f"{state}. The whole run as a page:",
     )
     return [*about, page, *wrap(*functions)]
@@ -225,7 +226,7 @@ def describe_start(event: events.CampaignStarted, options: Options) -> str:
     places += [shorten(directory) for directory in (*options.ignore_dirs, options.corpus)]
     place = f"on {event.device} ({event.device_name}), {format_count(event.workers, 'worker')}"
     lines = [
-        f"torch {', '.join([event.torch, *event.runtimes])}{against} {place}",
+        f"torch {event.versions}{against} {place}",
         f"  compares {', '.join(event.subjects)} with float64",
         f"  seed {event.seed}{resumed}, budget {options.budget}{pending}",
         f"  knows {format_count(event.n_known, 'finding')} of {', '.join(places)}",
@@ -246,9 +247,10 @@ class Screen(events.Listener):
     is_output = True
 
     def __init__(
-        self, recorder: RunRecorder, investigations: InvestigationRunner, threads: Sequence[WorkerThread]
+        self, earlier: RunSummary, investigations: InvestigationRunner, threads: Sequence[WorkerThread]
     ) -> None:
-        self._recorder, self._investigations, self._threads = recorder, investigations, threads
+        """earlier: the run before this session"""
+        self._earlier, self._investigations, self._threads = earlier, investigations, threads
         self._options = investigations.state.options
         self._last, self._news = time.monotonic(), (0, 0, 0)
         self._console = Console(stderr=True, highlight=False)
@@ -275,7 +277,7 @@ class Screen(events.Listener):
 
     def tick(self) -> None:
         """Show the state when it is time."""
-        counts, since = self._recorder.counts, time.monotonic() - self._last
+        counts, since = self._investigations.state.results.counts, time.monotonic() - self._last
         news = (counts.closed, counts.lost, len(counts.faults))
         if self._live is not None:
             if since >= _REDRAW_SECONDS:
@@ -294,7 +296,7 @@ class Screen(events.Listener):
         live.start()
         live.update(table, refresh=True)
 
-    def close(self) -> None:
+    def finish(self) -> None:
         """Leave the last block standing."""
         if self._live is not None and self._live.is_started:
             self._redraw(self._live)
@@ -303,9 +305,12 @@ class Screen(events.Listener):
 
     def list_rows(self) -> Iterator[tuple[str, str]]:
         """The state: names and values. The elapsed time is of this session, other numbers are of all sessions."""
-        run, earlier, state = self._recorder.summarize(), self._recorder.earlier, self._investigations.state
+        state = self._investigations.state
+        run = RunSummary.read(state.results)
         counts = run.counts
-        spent = f"{format_duration(round(counts.seconds - earlier.counts.seconds))} (budget {self._options.budget})"
+        spent = (
+            f"{format_duration(round(counts.seconds - self._earlier.counts.seconds))} (budget {self._options.budget})"
+        )
         late = "; ends with what was begun" if state.stop.is_over and not counts.ended else ""
         late += ", a second Ctrl-C ends at once" if late and state.stop.reason is StopReason.INTERRUPTED else ""
         yield "elapsed", spent + late

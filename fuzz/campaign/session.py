@@ -7,8 +7,8 @@ import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -22,12 +22,13 @@ from fuzz.campaign.screen import Screen, describe_unused, summarize
 from fuzz.campaign.search import AttentionSearch, CompilerSearch, Guided, Random
 from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.cli import handle_signals, ignore_lost_output
-from fuzz.events import Bus, CampaignEnded, CampaignStarted, EventLog, Notice
+from fuzz.events import Bus, CampaignEnded, CampaignStarted, Counts, Notice
 from fuzz.protocol import Hello
-from fuzz.run_store import LOCK_FILE, RESULTS_FILE, Results
-from fuzz.run_summary import RunRecorder
+from fuzz.run_database import LOCK_FILE, RESULTS_FILE
+from fuzz.run_store import Results
+from fuzz.run_summary import RunSummary
 from fuzz.subjects import find_abilities, get_spec
-from fuzz.versions import list_versions, spell_label
+from fuzz.versions import list_versions, public_version, spell_label
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.settings import list_available
@@ -57,10 +58,10 @@ class RunResult:
 def _enter_directory(path: Path) -> Iterator[None]:
     """Keeps other campaigns out of a run directory. At the end compiled code is removed.
 
-        results.sqlite, events.ndjson    results and events
-        internal/                        findings that no public subject shows
-        faults/                          cases that attnfuzz failed to judge
-        workers/*.log, cache/            output and compiled code of workers
+        results.sqlite           results and events
+        internal/                findings that no public subject shows
+        faults/                  cases that attnfuzz failed to judge
+        workers/*.log, cache/    output and compiled code of workers
 
     Raises `UserError` when it can't be written, is full, is in use, or holds other things.
     """
@@ -86,13 +87,13 @@ def _enter_directory(path: Path) -> Iterator[None]:
 def run_campaign(options: Options, sampler: Sampler = sample) -> RunResult:
     """Run a campaign in its directory, and print its summary. Raises `UserError` when it can't begin."""
     try:
-        with _enter_directory(options.out), closing(Results(options.out)) as results:
+        with _enter_directory(options.out), Results(options.out) as results:
             try:
                 require_writable(options.corpus, "--corpus")
                 draw = options.models.sample if options.models is not None else sampler
-                return _Session(_resolve_seed(options, results), results, draw).run()
+                return _Session(_resolve_seed(options, results.counts), results, draw).run()
             finally:
-                if results.meta("counts") is None:  # No campaign ever began here.
+                if not results.counts.runs:  # No campaign ever began here.
                     shutil.rmtree(options.out, ignore_errors=True)
     except (OSError, sqlite3.OperationalError) as error:
         raise translate_disk_error(error, options.out) from None
@@ -104,8 +105,8 @@ class _Session:
     def __init__(self, options: Options, results: Results, sample: Sampler) -> None:
         self._options, self._results, self._sample = options, results, sample
         self._abilities: frozenset[str] | None = None  # of all subjects, if these are compilers that declare some
-        self._recorder = RunRecorder(results)
-        self._bus = Bus([EventLog(options.out), self._recorder])
+        self._earlier = RunSummary.read(results)  # the run directory before this session
+        self._bus = Bus([results])
         if options.engine == "guided":
             search: Random = Guided(self._draw, options.seed, options.seeds, results)
         else:
@@ -115,7 +116,7 @@ class _Session:
         kind = LibFuzzerThread if options.engine == "atheris" else WorkerThread
         self._next_scan = 0.0
         self._threads = [kind(self._investigations, number) for number in range(options.workers)]
-        self._bus.listeners.append(Screen(self._recorder, self._investigations, self._threads))
+        self._bus.listeners.append(Screen(self._earlier, self._investigations, self._threads))
 
     def _draw(self, index: int, limits: Limits = NO_LIMITS) -> Case:
         """Case number `index` of the seed. If all subjects only compute attention, it has a contract."""
@@ -127,7 +128,7 @@ class _Session:
 
     def run(self) -> RunResult:
         """Work, and print the summary before a signal can end the process. Raises `UserError` when it can't begin."""
-        options, earlier, stop = self._options, self._recorder.earlier, self._state.stop
+        options, earlier, stop = self._options, self._earlier, self._state.stop
         has_begun, signals, errors = False, list[int](), list[Exception]()
 
         def handle(number: int, _frame: FrameType | None) -> None:
@@ -146,13 +147,13 @@ class _Session:
             finally:
                 if not has_begun:
                     self._close()
-                    self._bus.close()
-            for step in (self._work, self._close, self._bus.close):
+                    self._bus.finish()
+            for step in (self._work, self._close, self._bus.finish):
                 try:
                     step()
                 except Exception as error:  # noqa: BLE001 - raised after the summary
                     errors.append(translate_disk_error(error, options.out))
-            new, summary = self._investigations.findings.new, self._recorder.summarize()
+            new, summary = self._investigations.findings.new, RunSummary.read(self._results)
             unused = describe_unused(options.named, summary.counts)
             if unused and not new and not signals:
                 errors.append(UserError(unused))
@@ -189,16 +190,14 @@ class _Session:
         if any(get_spec(name).options for name in options.subjects):
             state.settings = list_available(hello.torch, hello.device)
         versions = list_versions(hello, options.subjects)
-        _require_same_torch(results, options.out, {"--python": ", ".join(versions), "--against": against})
-        results.set_meta({"torch": hello.torch, "--python": ", ".join(versions), "--against": against})
-        results.set_meta({"interpreter": options.worker_config.python})  # another path to it continues the run
+        _require_same_torch(results.counts, options.out, versions, against)
         self._investigations.findings.load(hello.packages)
         for suspicion in results.waiting():
             state.suspicions.put(suspicion)
         self._bus.emit(
             CampaignStarted(
                 seed=options.seed,
-                index=results.position()[0],
+                index=results.counts.cursor,
                 subjects=options.subjects,
                 workers=options.workers,
                 torch=hello.torch,
@@ -209,6 +208,7 @@ class _Session:
                 pending=state.suspicions.waiting,
                 against=against,
                 missing_hooks={} if state.attention_only else hello.missing_hooks,
+                python=options.worker_config.python,
             )
         )
 
@@ -288,22 +288,23 @@ def _require_subjects(options: Options, hello: Hello) -> None:
         )
 
 
-def _require_same_torch(results: Results, out: Path, versions: Mapping[str, str]) -> None:
-    """Raises `UserError` if a run that goes on began with another torch."""
-    for option, torch in versions.items():
-        before = results.meta(option)
-        if before not in (None, torch):
-            given = f"{option} {spell_label(before)}" if before else f"no {option}"
-            raise UserError(f"--out {out} holds a run with {given}: continue with that, or give another --out")
+def _require_same_torch(counts: Counts, out: Path, versions: Sequence[str], against: str) -> None:
+    """Raises `UserError` if a run that goes on began with another torch. Another path to the same torch is fine."""
+    before = replace(counts.started, torch=public_version(counts.started.torch))
+    for option, given, torch in (
+        ("--python", before.versions, ", ".join(versions)),
+        ("--against", before.against, against),
+    ):
+        if counts.runs and given != torch:
+            told = f"{option} {spell_label(given)}" if given else f"no {option}"
+            raise UserError(f"--out {out} holds a run with {told}: continue with that, or give another --out")
 
 
-def _resolve_seed(options: Options, results: Results) -> Options:
+def _resolve_seed(options: Options, counts: Counts) -> Options:
     """Options with the seed of the earlier sessions, or a new seed. Raises `UserError` when seeds differ."""
-    stored = results.meta("seed")
-    if stored is None:
-        seed = options.seed if options.seed >= 0 else secrets.randbelow(2**31)
-        results.set_meta({"seed": str(seed)})
-        return replace(options, seed=seed)
-    if options.seed not in (-1, int(stored)):
-        raise UserError(f"--out {options.out} holds a run with seed {stored}; leave --seed out to continue it")
-    return replace(options, seed=int(stored))
+    seed = counts.started.seed
+    if not counts.runs:
+        return replace(options, seed=options.seed if options.seed >= 0 else secrets.randbelow(2**31))
+    if options.seed not in (-1, seed):
+        raise UserError(f"--out {options.out} holds a run with seed {seed}; leave --seed out to continue it")
+    return replace(options, seed=seed)

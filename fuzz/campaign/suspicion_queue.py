@@ -6,9 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from fuzz.bug_identity import Signature, Symptom, kind_of, name_accused
+from fuzz.events import SuspicionOutcome
 from fuzz.known_bugs import KnownBug, KnownBugs
 from fuzz.protocol import EAGER, SubjectResult, Verdict
-from fuzz.run_store import Results, Suspicion, SuspicionOutcome
+from fuzz.run_store import Results, Suspicion
 from fuzz.subjects import get_spec, is_user_function
 from generators.program.case import Case
 

@@ -1,6 +1,5 @@
 """One check: the source of a case in, a verdict on each subject out."""
 
-import functools
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +13,7 @@ from fuzz.check.judge.dropout_seeds import Compiled
 from fuzz.check.judge.eager_verdict import blame_eager_if_harmless, measure_beside_eager
 from fuzz.check.judge.licences import excuse
 from fuzz.check.judge.promises import find_unpromised, keep_promised
-from fuzz.check.judge.verdict import RECHECKED_VERDICTS, conclude, find_form_difference, is_same_for_dynamo, skip
+from fuzz.check.judge.verdict import conclude, find_form_difference, is_same_for_dynamo, skip
 from fuzz.check.prove.fused_calls import find_refused_calls
 from fuzz.check.prove.pattern_constants import prove_constants
 from fuzz.check.prove.rewrite_match import MatchRecorder
@@ -49,14 +48,12 @@ def check(
     request: Check,
     subjects: dict[str, Subject],
     device: str,
-    announce: Announce,
-    rss_mib: Callable[[], float],
+    announce: Announce = lambda *_: None,
     open_live: Callable[[Live], LiveProgram] | None = None,
 ) -> Result:
     """Run the case of `request` under every subject it names. An exception is a fault of attnfuzz.
 
-    `announce` is called with the name of each stage before it starts, `rss_mib` once at the end, and `open_live` for
-    `request.live`.
+    `announce` is called with the name of each stage before it starts, and `open_live` for `request.live`.
     """
     started = time.perf_counter()
     results: list[SubjectResult] = []
@@ -84,7 +81,6 @@ def check(
         rejected=rejected,
         results=tuple(results),
         seconds=round(time.perf_counter() - started, 4),
-        rss_mib=round(rss_mib(), 1),
         unfit=unfit,
         hashes=hash_values(case.eager) if request.hashes and rejected is None else (),
         stage=stage,
@@ -151,15 +147,19 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
 def _judge_subject(case: CaseRun, subject: Subject, coverage: Coverage, record: Record) -> SubjectResult:
     """The verdict on a subject under the experiments of the request, and what its run shows."""
     subject = apply_experiments(subject, case.request.experiments, record)
-    check_subject = check_attention if subject.attention is not None else _check_compiled
-    if subject.spec.sharded:
-        check_subject = functools.partial(_check_sharded, record)
-    judgement, run = check_subject(case, subject, coverage)
+    if subject.attention is not None:
+        judgement, run = check_attention(case, subject, coverage)
+    elif unpromised := find_unpromised(case, subject):
+        return skip(*unpromised)
+    elif subject.spec.sharded:
+        judgement, run = _check_sharded(case, subject, record)
+    else:
+        judgement, run = _check_compiled(case, subject, coverage)
     if run is None:
         return judgement
     same = is_same_for_dynamo(case.eager, run, case.exact)
     hashes = hash_values(run) if case.request.hashes else ()
-    for parted in case.find_parting(run) if judgement.verdict in RECHECKED_VERDICTS else ():
+    for parted in case.find_parting(run) if judgement.verdict.has_wrong_numbers else ():
         record(parted)
     if judgement.verdict is Verdict.EAGER_SUSPECT:
         judgement = measure_beside_eager(judgement, case, run)
@@ -177,7 +177,7 @@ def _blame_process(judgement: SubjectResult) -> tuple[SubjectResult, tuple[State
     skipped         device_error         stays
     harmless        device_error         state_changed
     """
-    if judgement.verdict not in (*RECHECKED_VERDICTS, Verdict.DEVICE_ERROR):
+    if not judgement.verdict.has_wrong_numbers and judgement.verdict is not Verdict.DEVICE_ERROR:
         fault = exceptions.find_device_fault()
         judgement = conclude(Verdict.DEVICE_ERROR, DeviceError(fault)) if fault else judgement
     changes, earlier = process_state.take_changes()
@@ -200,19 +200,11 @@ def _list_conditions(subject: Subject | None, verdict: Verdict) -> list[Coverage
 
 def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tuple[SubjectResult, Execution | None]:
     """The verdict on a subject that computes the case as a whole, and its run, if that can be compared."""
-    if subject.spec.random and (not case.request.random or case.program.is_sequence):
-        return skip(Refusal.NOT_RANDOM), None
-    if subject.spec.recomputes and not case.request.training:
-        return skip(Refusal.NOT_TRAINING), None
-    if subject.compiler is not None and (unpromised := find_unpromised(case, subject.compiler)):
-        return skip(*unpromised), None
     module, recorder = case.program.module(case.request.training), MatchRecorder()
     try:
         with coverage, recorder.watch(), subject.apply_settings():
             if subject.spec.warm:
-                warm_caches.begin_artifacts()
-                case.execute(case.compile(subject, module), module)
-                warm_caches.reload(subject.caches)
+                warm_caches.refill(subject.caches, lambda: case.execute(case.compile(subject, module), module))
             answers = warm_caches.count_answers()
             call = case.compile(subject, module)
             runs = [case.execute(call, module) for _ in range(case.repeat)]
@@ -220,7 +212,7 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
         if subject.compiler is not None:
             runs = [keep_promised(run, case.eager, subject.compiler.capabilities) for run in runs]
     except SubjectError as error:
-        return skip(error.refusal, str(error), getattr(error, "operator", "")), None
+        return skip(error.refusal, str(error), error.operator), None
     except Exception as error:
         if limit := exceptions.find_limit(error):
             return skip(Refusal.UNSUPPORTED, limit), None
@@ -232,36 +224,16 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
     return judgement, None if judgement.verdict is Verdict.SKIPPED else runs[0]
 
 
-def _check_sharded(
-    record: Record, case: CaseRun, subject: Subject, _: Coverage
-) -> tuple[SubjectResult, Execution | None]:
+def _check_sharded(case: CaseRun, subject: Subject, record: Record) -> tuple[SubjectResult, Execution | None]:
     """The verdict on a case whose inputs are split over ranks, and its run, if that can be compared.
 
     Memory that results share, and their strides, are not compared: gathering a tensor copies it.
     """
-    request = case.request
-    shards = getattr(case.program.module(request.training), "shards", {})
-    reasons = {
-        "no input is split over ranks": not shards,
-        "DTensor draws other random numbers": request.random,
-        "it has regions, for which DTensor has no rules": bool(request.plain),
-    }
-    if reason := next((reason for reason, applies in reasons.items() if applies), ""):
-        return skip(Refusal.UNSUPPORTED, reason), None
     from fuzz.check.run.ranks import run_on_ranks
     from fuzz.check.run.sharded import RankProgram, find_mesh
 
-    cotangents, options = case.eager.cotangents, dict(subject.options)
-    part = RankProgram(
-        request.source,
-        subject.name,
-        request.training,
-        case.dynamic,
-        cotangents,
-        request.experiments,
-        options,
-        find_mesh(shards),
-    )
+    mesh, options = find_mesh(case.shards), dict(subject.options)
+    part = RankProgram(case.request, subject.name, case.dynamic, case.eager.cotangents, options, mesh)
     judgements = list[tuple[SubjectResult, Execution | None]]()
     for answer, taken in run_on_ranks(part):
         for steps in taken if not judgements else ():

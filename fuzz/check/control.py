@@ -69,16 +69,17 @@ def run_control(subject: Subject, device: str) -> SubjectResult:
     """The verdict on the control of a subject. An exception is a fault of attnfuzz."""
     spec = subject.spec
     reads = spec.backend != "unknown" or (subject.compiler is not None and subject.compiler.takes == "program")
-    if subject.attention is not None:
-        request = _ask_attention(subject.attention)
-        subject = replace(subject, attention=Attention(functools.partial(_load_negated, subject.attention)))
+    attention, compile_plainly = subject.attention, subject.compile
+    if attention is not None:
+        request = _ask_attention(attention)
+        subject = replace(subject, attention=Attention(lambda: _negate(attention.function)))
     elif spec.backend and not reads:
         request = _ask("x + 1")
-        subject = replace(subject, compile=functools.partial(_compile_negated, subject.compile))
+        subject = replace(subject, compile=lambda *given: _negate(compile_plainly(*given)))
     else:
         request = _ask(_READ if spec.backend else _SPLIT)
     request = replace(request, subjects=(subject.name,), training=spec.recomputes, random=spec.random)
-    return check(request, {subject.name: subject}, device, lambda *_: None, lambda: 0.0).only
+    return check(request, {subject.name: subject}, device).only
 
 
 def _ask(result: str, stub: str | None = None, names: str = "x", size: int = 8, dtype: str = "float32") -> Check:
@@ -97,14 +98,6 @@ def _ask_attention(attention: Attention) -> Check:
     head_dim = (capabilities.head_dims or (8,))[0]
     dtype = (capabilities.dtypes or ("float32",))[0]
     return _ask(_EAGER_ATTENTION, _ATTENTION, "q, k, v", 2 * head_dim, dtype)
-
-
-def _load_negated(attention: Attention) -> Callable[..., Any]:
-    return _negate(attention.function)
-
-
-def _compile_negated(compile_module: Callable[..., Any], *given: Any) -> Callable[..., Any]:
-    return _negate(compile_module(*given))
 
 
 def _negate(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,9 +19,8 @@ import select
 import signal
 import socket
 import struct
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
 
 from fuzz.check import worker
 
@@ -49,7 +48,10 @@ def main() -> int:
     requests = socket.socket(fileno=os.dup(0))
     device = parser.parse_args().device
     worker.prepare_environment(device)
-    with _without_driver() if device == "cuda" else nullcontext():
+    from fuzz.check.torch_api.torch_internals import intercept
+
+    # torch assumes a GPU: Inductor counts GPUs when it is imported, which would start CUDA's driver.
+    with intercept("torch._C", "_cuda_getDeviceCount", lambda _: 1) if device == "cuda" else nullcontext():
         for module in _MODULES:
             with suppress(ImportError):
                 importlib.import_module(module)
@@ -60,13 +62,6 @@ def main() -> int:
     if request is None:
         return 0 if _is_safe() else NOT_SAFE_CODE
     return _become_worker(request)
-
-
-def _without_driver() -> AbstractContextManager[Any]:
-    """While entered, torch assumes a GPU. Inductor counts GPUs when it is imported, which would start CUDA's driver."""
-    from fuzz.check.torch_api.torch_internals import wrap
-
-    return wrap("torch._C", "_cuda_getDeviceCount", lambda _: lambda: 1)
 
 
 def _is_safe() -> bool:

@@ -18,6 +18,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
@@ -108,7 +109,6 @@ def main(arguments: list[str] | None = None, before: Callable[[], None] = lambda
             usable,
             options.device,
             lambda stage, *observed: send(wire, StageStarted(message.id, stage, observed)),
-            _rss_mib,
             sessions[0].open,
         )
         for one in result.results if not result.unfit else ():
@@ -117,7 +117,7 @@ def main(arguments: list[str] | None = None, before: Callable[[], None] = lambda
                 if fault := control.find_fault(usable[one.subject], options.device):
                     refuse(f"{one.subject} {fault}")
                 shown.add(one.subject)
-        return result
+        return replace(result, rss_mib=_rss_mib())
 
     def refuse(reason: str) -> NoReturn:
         send(wire, Unusable(reason))
@@ -242,7 +242,8 @@ def read_request(requests: BinaryIO) -> Message | None:
 
 
 def _rss_mib() -> float:
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize() / 2**20
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return round(pages * resource.getpagesize() / 2**20, 1)
 
 
 def send(wire: BinaryIO, message: Message) -> None:

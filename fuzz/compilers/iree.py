@@ -1,9 +1,10 @@
 """IREE on the CPU, through the importer of exported programs of iree-turbine."""
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fuzz.compilers.interface import CompiledCall, Compiler, CompilerCapabilities, Package
+from fuzz.compilers.tensors import to_numpy, to_torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
 def compile_program(program: "ExportedProgram", _inputs: "tuple[Tensor, ...]") -> CompiledCall:
     """The function "main" of a module that iree-compile makes."""
+    import ml_dtypes
     from iree import runtime
     from iree.compiler import compile_str
     from iree.turbine import aot
@@ -27,34 +29,15 @@ def compile_program(program: "ExportedProgram", _inputs: "tuple[Tensor, ...]") -
     main = context.modules.module["main"]
 
     def run(*given: "Tensor") -> "list[Tensor]":
-        results = main(*(_to_iree(value, config.device) for value in given))
-        return [_to_torch(value) for value in (results if isinstance(results, (list, tuple)) else [results])]
+        arrays = (to_numpy(value, ml_dtypes.bfloat16) for value in given)
+        results = main(*(runtime.asdevicearray(config.device, array) for array in arrays))
+        made = (one.to_host() for one in (results if isinstance(results, (list, tuple)) else [results]))
+        return [to_torch(array, is_bfloat16=array.dtype.name == "bfloat16") for array in made]
 
     return run
 
 
 _FLAGS = ["--iree-llvmcpu-target-cpu=host", "--iree-input-demote-f64-to-f32=false"]
-
-
-def _to_iree(value: "Tensor", device: Any) -> Any:
-    import ml_dtypes
-    import torch
-    from iree import runtime
-
-    value = value.detach().contiguous()
-    if value.dtype is torch.bfloat16:  # torch gives NumPy no such array
-        return runtime.asdevicearray(device, value.view(torch.int16).numpy().view(ml_dtypes.bfloat16))
-    return runtime.asdevicearray(device, value.numpy())
-
-
-def _to_torch(result: Any) -> "Tensor":
-    import torch
-
-    array = result.to_host().copy()
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
-    return torch.from_numpy(array)
-
 
 IREE = Compiler(
     "iree",

@@ -1,5 +1,7 @@
 """Reads arithmetic of two arguments, norms of vectors, casts and constants."""
 
+from typing import Any
+
 from fuzz.importing.call import ImportedCall, Reader, TensorNumber, freeze
 from fuzz.importing.program import Untranslatable
 from generators.program.case import Attr, TensorType
@@ -14,32 +16,25 @@ _CASTS |= {"int": "int32", "long": "int64", "byte": "uint8", "char": "int8", "sh
 
 def _arithmetic(call: ImportedCall) -> list[str]:
     kind, reverse = _ARITHMETIC[call.function], call.function in _REVERSED
-    given = call.bind("input", "other", "alpha", "rounding_mode")
-    left, right, alpha = given["input"], given["other"], given["alpha"]
-    if given["rounding_mode"] is not None:
-        args = [call.tensor(side) for side in (left, right) if isinstance(side, TensorNumber)]
-        number = {} if isinstance(right, TensorNumber) else {"other": freeze(right)}
-        return [call.emit("floor_divide", args, **number, form=given["rounding_mode"])]
+    left, right, alpha, rounding = map(call.take, ("input", "other", "alpha", "rounding_mode"))
+    tensors = [side for side in (left, right) if isinstance(side, TensorNumber)]
+    if rounding is not None:
+        number = {} if tensors[1:] else {"other": freeze(right)}
+        return [call.emit("floor_divide", [*map(call.tensor, tensors)], **number, form=rounding)]
     attrs: dict[str, Attr] = {"alpha": alpha} if alpha is not None else {}
-    if isinstance(left, TensorNumber) and isinstance(right, TensorNumber):
-        args = [call.tensor(right), call.tensor(left)] if reverse else [call.tensor(left), call.tensor(right)]
-        if kind in ("add", "mul") and {call.type(left).dtype, call.type(right).dtype} == {"bool"}:
-            return [call.emit({"add": "logical_or", "mul": "logical_and"}[kind], args)]
-        return [call.emit(kind, args, **attrs)]
-    tensor, number = (left, right) if isinstance(left, TensorNumber) else (right, left)
-    reverse ^= not isinstance(left, TensorNumber)
-    return [call.emit(kind, [call.tensor(tensor)], other=freeze(number), reverse=reverse, **attrs)]
+    if not tensors[1:]:
+        number = left if right in tensors else right
+        reverse ^= right in tensors
+        return [call.emit(kind, [*map(call.tensor, tensors)], other=freeze(number), reverse=reverse, **attrs)]
+    args = [call.tensor(side) for side in (tensors[::-1] if reverse else tensors)]
+    if kind in ("add", "mul") and {call.program.types[name].dtype for name in args} == {"bool"}:
+        return [call.emit({"add": "logical_or", "mul": "logical_and"}[kind], args)]
+    return [call.emit(kind, args, **attrs)]
 
 
 def _where(call: ImportedCall) -> list[str]:
-    given = call.bind("condition", "input", "other")
-    if call.family == "Tensor":
-        given = dict(zip(("input", "condition", "other"), given.values(), strict=True))
-    left, right = given["input"], given["other"]
-    args = [
-        call.tensor(given["condition"]),
-        *(call.tensor(side) for side in (left, right) if isinstance(side, TensorNumber)),
-    ]
+    condition, left, right = (call.take(name) for name in ("condition", "input", "other"))
+    args = [call.tensor(side) for side in (condition, left, right) if isinstance(side, TensorNumber)]
     if len(args) != 2:
         return [call.emit("where", args, **({} if args[1:] else {"value": left, "other": right}))]
     number, tensor = (right, left) if isinstance(left, TensorNumber) else (left, right)
@@ -47,53 +42,72 @@ def _where(call: ImportedCall) -> list[str]:
     return [call.emit("where", args, other=other, reverse=tensor is right)]
 
 
-def _vector_norm(call: ImportedCall) -> list[str]:
-    given = call.bind("input", "p", "dim", "keepdim")
-    order = None if given["p"] == "fro" else given["p"]
-    is_of_matrix = (call.family, call.function) == ("linalg", "norm") and not isinstance(given["dim"], int)
-    if is_of_matrix and given["p"] is not None:
+def _clamp(call: ImportedCall) -> list[str]:
+    is_below = call.given.get("min") is None and isinstance(call.given.get("max"), TensorNumber)
+    return call.read(**({"bound": "max"} if is_below else {}))
+
+
+def _find_extreme(call: ImportedCall) -> list[str]:
+    """The larger or smaller of two tensors; or of a tensor's elements, with their places if along an axis."""
+    if "other" in call.given:
+        return call.read(kind=f"{call.function}imum")
+    return call.read(kind=call.function, second=f"arg{call.function}" if call.record.results[1:] else "")
+
+
+def _negate(call: ImportedCall) -> list[str]:
+    tensor = call.take("input")
+    is_bool = call.type(tensor).dtype == "bool"
+    name = call.tensor(tensor)
+    return call.read(name if is_bool else call.emit("cast", [name], dtype="bool", form="method"))
+
+
+def _norm(call: ImportedCall) -> list[str]:
+    order = call.take("ord") if call.family == "linalg" else call.take("p")
+    is_of_matrix = (call.family, call.function) == ("linalg", "norm") and not isinstance(call.given.get("dim"), int)
+    if is_of_matrix and order is not None:
         raise Untranslatable("the norm of a matrix")
-    return call.read(order=2 if order is None or order == 2 else freeze(order))
+    return call.read(kind="norm", order=2 if order in (None, "fro", 2) else freeze(order))
 
 
 def _cast(call: ImportedCall) -> list[str]:
     if call.family != "Tensor":
         raise Untranslatable("")
-    dtype = _CASTS[call.function]
-    if call.type(call.args[0]).dtype == dtype:
-        return [call.emit("to_own_dtype", [call.tensor(call.args[0])])]
-    return [call.emit("cast", [call.tensor(call.args[0])], dtype=dtype, form="method")]
+    return _cast_to(call, _CASTS[call.function], "method")
 
 
 def _to_dtype(call: ImportedCall) -> list[str]:
-    words = [*call.args[1:], *call.kwargs.values()]
+    """A tensor as it is, with another dtype, or with the dtype of another tensor."""
+    tensor, *words = call.take_rest()
+    if call.function == "type_as" and call.type(tensor).dtype != call.type(words[0]).dtype:
+        return [call.emit("type_as", [call.tensor(tensor), call.tensor(words[0])])]
+    call.given["input"] = tensor
     wanted = [word["dtype"] for word in words if isinstance(word, dict) and "dtype" in word]
     wanted += [call.type(word).dtype for word in words if isinstance(word, TensorNumber)]
-    own = call.type(call.args[0]).dtype
-    if not wanted or wanted[0] == own:
-        return [call.emit("to_own_dtype", [call.tensor(call.args[0])])]
-    if call.function == "type_as":
-        return [call.emit("type_as", list(map(call.tensor, call.args)))]
-    form = "type" if call.function == "type" else "to"
-    return [call.emit("cast", [call.tensor(call.args[0])], dtype=wanted[0], form=form)]
+    return _cast_to(call, next(iter(wanted), ""), "type" if call.function == "type" else "to")
+
+
+def _cast_to(call: ImportedCall, dtype: str, form: str) -> list[str]:
+    tensor = call.take("input")
+    if dtype in ("", call.type(tensor).dtype):
+        return [call.emit("to_own_dtype", [call.tensor(tensor)])]
+    return [call.emit("cast", [call.tensor(tensor)], dtype=dtype, form=form)]
 
 
 def _create(call: ImportedCall) -> list[str]:
     """A constant: `zeros`, `new_zeros`, `zeros_like` and so on. Zeros stand for `empty`: a later call writes them."""
-    kind = call.function.replace("empty", "zeros")
-    result = call.result
-    attrs: dict[str, Attr] = {"dtype": result.dtype}
-    args = [call.tensor(call.args[0])] if kind.startswith("new_") or kind.endswith("_like") else []
-    if args and call.program.types[args[0]].dtype == result.dtype and "dtype" not in call.kwargs:
-        attrs = {}
+    kind, result = call.function.replace("empty", "zeros"), call.result
+    is_like = isinstance(call.given.get("input"), TensorNumber) and "dtype" not in call.given
+    is_own = is_like and call.type(call.given["input"]).dtype == result.dtype
+    attrs: dict[str, Any] = {} if is_own else {"dtype": result.dtype}
     if "full" in kind:
-        value = call.kwargs.get("fill_value", call.args[-1] if call.args else None)
-        attrs["value"] = call.number(freeze(value), TensorType((), result.dtype))
-    return [call.emit(kind, args, **attrs, **({} if kind.endswith("_like") else {"sizes": result.shape}))]
+        attrs["value"] = call.number(freeze(call.take("fill_value")), TensorType((), result.dtype))
+    if not kind.endswith("_like"):
+        attrs["sizes"] = result.shape
+    return call.read(kind=kind, **attrs)
 
 
 def _scalar(call: ImportedCall) -> list[str]:
-    result, value = call.result, call.args[0] if call.args else None
+    result, (value, *_) = call.result, call.take_rest()
     if not result.shape:
         value = int(value) if isinstance(value, bool) else freeze(value)
         return [call.emit("scalar", [], value=value, dtype=result.dtype)]
@@ -104,30 +118,22 @@ def _scalar(call: ImportedCall) -> list[str]:
 
 def _as_tensor(call: ImportedCall) -> list[str]:
     """A tensor as it is, or with another dtype; else a constant."""
-    return _to_dtype(call) if isinstance(call.args[0], TensorNumber) else _scalar(call)
+    return _to_dtype(call) if isinstance(next(iter(call.given.values())), TensorNumber) else _scalar(call)
 
 
-def _range(call: ImportedCall) -> list[str]:
-    given = [*call.args, *(call.kwargs[name] for name in ("start", "end", "step") if name in call.kwargs)]
-    start, stop, step = map(freeze, [0, given[0], 1] if len(given) == 1 else [*given, 1][:3])
-    # Whole numbers may be sizes.
-    start, stop, step = (int(number) if number == int(number) else number for number in (start, stop, step))
-    return [call.emit("arange", [], start=start, stop=stop, step=step, dtype=call.result.dtype)]
-
-
-def _grid(call: ImportedCall) -> list[str]:
-    given, (steps,) = call.bind("start", "end", "steps"), call.result.shape
-    return [call.emit("linspace", [], start=given["start"], stop=given["end"], steps=steps, dtype=call.result.dtype)]
-
-
-def _identity(call: ImportedCall) -> list[str]:
-    rows, columns = call.result.shape
-    return [call.emit("eye", [], rows=rows, columns=None if columns == rows else columns, dtype=call.result.dtype)]
+def _count(call: ImportedCall) -> list[str]:
+    if call.function == "arange":  # whole numbers may be sizes
+        bounds = {name: value for name, value in call.given.items() if name in ("start", "end", "step")}
+        call.given |= {name: int(value) for name, value in bounds.items() if value == int(value)}
+    return call.read(dtype=call.result.dtype)
 
 
 READERS: dict[str, Reader] = {
     **dict.fromkeys(_ARITHMETIC, _arithmetic),
-    **dict.fromkeys(("norm", "vector_norm"), _vector_norm),
+    **{f"{name}{ending}": _clamp for name in ("clamp", "clip", "clamp_max") for ending in ("", "_")},
+    **dict.fromkeys(("max", "min"), _find_extreme),
+    "logical_not": _negate,
+    **dict.fromkeys(("norm", "vector_norm"), _norm),
     **dict.fromkeys(_CASTS, _cast),
     **dict.fromkeys(("to", "type", "type_as"), _to_dtype),
     **{f"{how}{kind}": _create for kind in ("zeros", "ones", "full", "empty") for how in ("", "new_")},
@@ -135,8 +141,6 @@ READERS: dict[str, Reader] = {
     "where": _where,
     **dict.fromkeys(("tensor", "scalar_tensor"), _scalar),
     **dict.fromkeys(("as_tensor", "asarray"), _as_tensor),
-    "arange": _range,
-    "linspace": _grid,
-    "eye": _identity,
+    **dict.fromkeys(("arange", "linspace", "eye"), _count),
 }
 """By the last part of the function's name."""

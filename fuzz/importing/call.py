@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fuzz.importing.kinds import ATTRIBUTES, find_kind
 from fuzz.importing.program import ImportedProgram, Untranslatable
-from fuzz.importing.signatures import ABSENT, HARMLESS, SIGNATURES, FunctionSignature, Parameter, Role
 from fuzz.protocol.recording import RecordedCall, RecordedTensor
 from generators.program.case import Attr, TensorType
 from generators.program.ops import OPS, PROBABILITIES
@@ -14,8 +14,8 @@ from generators.program.values import LOWEST, category
 
 _NAMED_BY_MODULE = ("linear", "embedding", "layer_norm", "rms_norm", "conv1d", "conv2d", "batch_norm", "group_norm")
 """Operations whose values are called as the submodule that computes them."""
-_SYNONYMS = {"self": "input", "axis": "dim", "ord": "p"}
-"""Names of torch for parameters that it calls otherwise elsewhere."""
+_AFTER = {"bias": "weight", "append": "prepend"}
+"""Tensors that an operation takes after another tensor alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +26,40 @@ class TensorNumber:
 
 
 class ImportedCall:
-    """A recorded call, and the program that it is added to. Its methods raise `Untranslatable`."""
+    """A recorded call, and the program that it is added to. Its methods raise `Untranslatable`.
+
+    given: the arguments that are not read yet, by name
+    """
 
     def __init__(self, program: ImportedProgram, record: RecordedCall) -> None:
         self.program, self.record = program, record
-        self.args: list[Any] = decode(record.args)
-        self.kwargs: dict[str, Any] = {
-            _SYNONYMS.get(name, name): decode(value) for name, value in record.kwargs.items()
-        }
+        self.given = {name: decode(value) for name, value in record.args.items()}
+        self.defaults = {name: decode(value) for name, value in record.defaults.items()}
         path, _, self.function = record.function.rpartition(".")
         self.family = path.rpartition(".")[2]  # Tensor, functional, linalg or torch
 
     @property
     def result(self) -> RecordedTensor:
         return self.program.recorded.tensors[self.record.results[0]]
+
+    def take(self, name: str) -> Any:
+        """The argument, which is read with this; else torch's default, else None."""
+        return self.given.pop(name, self.defaults.get(name))
+
+    def take_tensor(self, name: str = "input") -> str:
+        return self.tensor(self.take(name))
+
+    def take_rest(self) -> list[Any]:
+        """All arguments that are not read yet."""
+        values = [*self.given.values()]
+        self.given.clear()
+        return values
+
+    def require_read(self) -> None:
+        """Raise `Untranslatable` for an argument that is not read and has an effect."""
+        for name, value in self.given.items():
+            if not _is_default(value, self.defaults.get(name)):
+                raise Untranslatable(f"{name}={'a tensor' if isinstance(value, TensorNumber) else value}")
 
     def tensor(self, value: Any) -> str:
         if not isinstance(value, TensorNumber):
@@ -48,17 +68,6 @@ class ImportedCall:
 
     def type(self, value: Any) -> TensorType:
         return self.program.types[self.tensor(value)]
-
-    def bind(self, *names: str) -> dict[str, Any]:
-        """The arguments by name. Raises `Untranslatable` for an argument that is not read and has an effect."""
-        given = dict(zip(names, self.args, strict=False)) | self.kwargs
-        extra = self.args[len(names) :]
-        if any(not _is_absent(value) for value in extra):
-            raise Untranslatable(f"{len(self.args)} arguments")
-        for name, value in given.items():
-            if name not in names and name not in HARMLESS and not _is_absent(value):
-                raise Untranslatable(f"{name}={value!r}")
-        return {name: given.get(name) for name in names}
 
     def emit(self, kind: str, args: Sequence[str], **attrs: Attr) -> str:
         """Add an operation, and return the name of its result."""
@@ -81,55 +90,45 @@ class ImportedCall:
         value = _make_whole(value, like)
         return "min" if isinstance(value, float) and value == LOWEST.get(like.dtype) else value
 
-    def truth(self, value: Any) -> str:
-        """A tensor as booleans."""
-        tensor = self.tensor(value)
-        return tensor if self.type(value).dtype == "bool" else self.emit("cast", [tensor], dtype="bool", form="method")
+    def read(self, *args: str, kind: str = "", second: str = "", **attrs: Attr) -> list[str]:
+        """Add the function's operation for each result, and return their names. Tensors are its arguments, and all
+        that it has an attribute for is one.
 
-    def read(self, **attrs: Attr) -> list[str]:
-        """Add the operations of the function's first signature that holds, and return the names of their results.
-
-        attrs: attributes for which the call gives no argument
+        args: the first arguments, which are read already
+        second: the operation of the second result; else it is a part of the first's
+        attrs: attributes beyond the arguments
         """
-        signatures = SIGNATURES.get(self.function, ())
-        if not signatures:
+        kind = kind or find_kind(self.function)
+        if not kind:
             raise Untranslatable("")
-        signature = next(filter(self._holds, signatures), signatures[-1])
-        kind = signature.results[0][0]
-        in_place = ["inplace"] if f"{kind}_" in OPS else []
-        given = self.bind(*(parameter.name for parameter in signature.parameters), *in_place)
-        signature = signature.in_place if given.get("inplace") else signature
-        args, left_out = list[str](), ""
-        known = OPS[kind].attributes
-        for parameter in signature.parameters:
-            value, name = given[parameter.name], parameter.attribute
-            if parameter.role is Role.OPTIONAL_TENSOR:
-                if value is not None and left_out:
-                    raise Untranslatable(f"{name} without {left_out}")
-                left_out = left_out or (name if value is None else "")
-            if _is_tensor(parameter, value):
-                args.append(self.truth(value) if parameter.role is Role.TRUTH else self.tensor(value))
-            elif parameter.only is not None:
-                _require_only(parameter, value)
-            elif name == "dim" and "axes" in known and type(value) is not int:
-                attrs["axes"] = freeze(value or [])
-            elif value is not None and parameter.role not in (Role.OPTIONAL_TENSOR, Role.ELSEWHERE):
-                like = self.program.types[args[0]] if args else None
-                attrs[name] = _as_attribute(value, name, known.get(name), like)
-        return [self.emit(kind, args, **implied, **attrs) for kind, implied in signature.results]
-
-    def _holds(self, signature: FunctionSignature) -> bool:
-        """Whether the call gives all tensors and attributes that the signature needs."""
-        given = dict(zip((item.name for item in signature.parameters), self.args, strict=False)) | self.kwargs
-        known = OPS[signature.results[0][0]].attributes
-        for item in signature.parameters:
-            value = given.get(item.name)
-            is_flag = item.attribute in known and known[item.attribute].kind is Kind.FLAG
-            if item.role is Role.TENSOR and not isinstance(value, TensorNumber):
-                return False
-            if item.role is Role.GIVEN_ATTRIBUTE and (value is None or isinstance(value, bool) != is_flag):
-                return False
-        return True
+        if f"{kind}_" in OPS and self.take("inplace"):
+            kind += "_"
+        known, names, values = OPS[kind].attributes, [*args], dict[str, Any]()
+        tensors = {name: value for name, value in self.given.items() if isinstance(value, TensorNumber)}
+        for name in tensors:
+            if name in _AFTER and _AFTER[name] not in tensors:
+                raise Untranslatable(f"{name} without {_AFTER[name]}")
+            names.append(self.take_tensor(name))
+        for name in [*self.given, *self.defaults]:
+            attribute = name if name in known else ATTRIBUTES.get(name, "")
+            if attribute in known:
+                is_given = name in self.given
+                value, own = self.take(name), known[attribute]
+                # Without an argument, the attribute's default is mostly torch's.
+                if is_given or own.required or None not in (own.default, value):
+                    values.setdefault(attribute, value)
+        if "axes" in known and type(values.get("dim")) is not int:
+            values["axes"] = values.pop("dim", None) or []
+        like = self.program.types[names[0]] if names else None
+        for name, value in values.items():
+            if value is not None and name not in attrs:
+                attrs[name] = _as_attribute(value, name, known[name], like)
+        if len(self.record.results) < 2 or second:
+            return [self.emit(one, names, **attrs) for one in (kind, second) if one]
+        parts = [_find_attribute(known, word) for word in ("values", "indices")]
+        if {} in parts:
+            raise Untranslatable(f"{len(self.record.results)} results")
+        return [self.emit(kind, names, **part, **attrs) for part in parts]
 
 
 Reader = Callable[[ImportedCall], list[str]]
@@ -141,12 +140,10 @@ def decode(data: Any) -> Any:
     if isinstance(data, Mapping):
         if "tensor" in data:
             return TensorNumber(data["tensor"])
-        if "dtype" in data and len(data) == 1 and isinstance(data["dtype"], str):
-            return {"dtype": data["dtype"]}
         return {key: decode(value) for key, value in data.items()}
     if isinstance(data, str) and data in ("inf", "-inf", "nan"):
         return float(data)
-    return [decode(item) for item in data] if isinstance(data, list) else data
+    return [decode(item) for item in data] if isinstance(data, (list, tuple)) else data
 
 
 def freeze(value: Any) -> Any:
@@ -156,31 +153,27 @@ def freeze(value: Any) -> Any:
     return tuple(map(freeze, value)) if isinstance(value, list) else value
 
 
-def _is_tensor(parameter: Parameter, value: Any) -> bool:
-    if parameter.role is Role.TENSOR_OR_ATTRIBUTE:
-        return isinstance(value, TensorNumber)
-    needed = parameter.role in (Role.TENSOR, Role.TRUTH)
-    return needed or (parameter.role is Role.OPTIONAL_TENSOR and value is not None)
+def _is_default(value: Any, default: Any) -> bool:
+    """Whether an argument says no more than a default. Either may be a list with the other for each axis."""
+    one, several = (value, default) if isinstance(default, list) else (default, value)
+    is_same = value == default or (isinstance(several, list) and [one] * max(1, len(several)) == several)
+    return is_same or value is None or isinstance(value, dict)
 
 
-def _require_only(parameter: Parameter, value: Any) -> None:
-    values = value if isinstance(value, list) else [value]
-    if any(item not in (None, parameter.only) for item in values):
-        raise Untranslatable(f"{parameter.name}={value}")
+def _find_attribute(known: Mapping[str, Attribute], word: str) -> dict[str, Attr]:
+    return {name: word for name, attribute in known.items() if word in attribute.words}
 
 
-def _as_attribute(value: Any, name: str, attribute: Attribute | None, like: TensorType | None) -> Attr:
+def _as_attribute(value: Any, name: str, attribute: Attribute, like: TensorType | None) -> Attr:
     """An argument of torch as the value that an attribute of this kind takes.
 
     like: the type of the first tensor
     """
     if isinstance(value, dict) and "dtype" in value:
         return str(value["dtype"])
-    if attribute is None:
-        return freeze(value)  # type: ignore[no-any-return]  # arguments are data
     if attribute.kind is Kind.FLAG:
         return bool(freeze(value))
-    if attribute.kind is Kind.SIZES and not isinstance(value, list):
+    if attribute.kind in (Kind.SIZES, Kind.AXES) and not isinstance(value, list):
         return (freeze(value),)
     if attribute.kind is Kind.INT and isinstance(value, list):
         return len(value)  # of `normalized_shape`
@@ -199,8 +192,3 @@ def _make_whole(value: Any, like: TensorType) -> Any:
     """A number that fills a tensor of booleans or integers as an integer; a boolean as an integer too."""
     is_whole = isinstance(value, float) and value.is_integer() and category(like.dtype) < 2
     return int(value) if isinstance(value, bool) or is_whole else value
-
-
-def _is_absent(value: Any) -> bool:
-    is_number = isinstance(value, (int, float)) and value is not True and value in ABSENT
-    return value is None or is_number or isinstance(value, dict)

@@ -1,21 +1,18 @@
 """Reads embeddings, attention, convolutions, pooling and products by equations."""
 
-from typing import Any
-
-from fuzz.importing.call import ImportedCall, Reader, freeze
+from fuzz.importing.call import ImportedCall, Reader
 from fuzz.importing.program import Untranslatable
 from generators.program.case import Attr
 from generators.program.ops import find_probability
 
 
 def _embedding(call: ImportedCall) -> list[str]:
-    given = call.bind("input", "weight", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
-    tokens, table = given["input"], given["weight"]
-    if call.type(table).dtype in ("int64", "int32"):
-        tokens, table = table, tokens  # torch.embedding takes the table first
-    if given["padding_idx"] not in (None, -1) and call.program.recorded.training:
+    tokens = call.take("indices") or call.take("input")  # of torch.embedding, or of F.embedding
+    args = [call.tensor(tokens), call.take_tensor("weight")]
+    if call.take("padding_idx") not in (None, -1) and call.program.recorded.training:
         raise Untranslatable("padding_idx in training")
-    return [call.emit("embedding", [call.tensor(tokens), call.tensor(table)])]
+    call.take_rest()
+    return [call.emit("embedding", args)]
 
 
 def _attention(call: ImportedCall) -> list[str]:
@@ -26,13 +23,13 @@ def _attention(call: ImportedCall) -> list[str]:
 
 
 def _dropout(call: ImportedCall) -> list[str]:
-    is_on = call.bind("input", "p", "training", "inplace")["training"] is not False
+    is_on = call.take("training" if "training" in call.defaults else "train")
     is_own = is_on == call.program.recorded.training
     return call.read(active="mode" if is_own else "always" if is_on else "never")
 
 
 def _einsum(call: ImportedCall) -> list[str]:
-    equation, *operands = call.args
+    [[equation, *operands]] = call.take_rest()
     operands = operands[0] if len(operands) == 1 and isinstance(operands[0], list) else operands
     equation = _write_out(equation.replace(" ", ""), [call.type(item).rank for item in operands])
     letters = dict.fromkeys(letter for letter in equation if letter.isalpha())
@@ -61,67 +58,53 @@ def _write_out(equation: str, ranks: list[int]) -> str:
 
 
 def _convolution(call: ImportedCall) -> list[str]:
-    more = ("output_padding", "groups", "dilation") if "transpose" in call.function else ("dilation", "groups")
-    given = call.bind("input", "weight", "bias", "stride", "padding", *more)
-    args = [call.tensor(given[name]) for name in ("input", "weight", "bias") if given[name] is not None]
-    if isinstance(given["padding"], str):
-        given["padding"] = _pad_before(call, args, given["dilation"]) if given["padding"] == "same" else None
-    numbers = {name: _several(given[name]) for name in ("stride", "padding", *more) if name != "groups"}
-    groups = given["groups"] if given["groups"] not in (None, 1) else None
-    return [call.emit(call.function, args, **numbers, groups=groups)]
+    padding, groups = call.given.get("padding"), call.take("groups")
+    groups = groups if groups != 1 else None
+    if not isinstance(padding, str):
+        return call.read(groups=groups)
+    call.take("padding")
+    first, numbers = _pad_before(call, call.take_tensor()) if padding == "same" else (call.take_tensor(), None)
+    return call.read(first, groups=groups, padding=numbers)
 
 
-def _pad_before(call: ImportedCall, args: list[str], dilation: Any) -> list[int]:
-    """The padding that keeps sizes. As in torch, a number that is left over pads the end of the argument before."""
-    widths = call.program.types[args[1]].sizes({})[2:]
-    steps = dilation if isinstance(dilation, list) else [dilation or 1]
+def _pad_before(call: ImportedCall, first: str) -> tuple[str, Attr]:
+    """The argument, and the padding that keeps sizes. As in torch, a number that is left over pads the argument."""
+    widths = call.type(call.given["weight"]).sizes({})[2:]
+    steps = call.given.get("dilation", 1)
+    steps = steps if isinstance(steps, list) else [steps]
     steps = steps if len(steps) > 1 else steps * len(widths)
     totals = [(width - 1) * step for width, step in zip(widths, steps, strict=True)]
     if any(total % 2 for total in totals):
         ends = tuple(end for total in reversed(totals) for end in (0, total % 2))
-        args[0] = call.emit("pad", args[:1], sizes=ends)
-    return [total // 2 for total in totals]
-
-
-def _several(value: Any) -> Attr:
-    """A number for each axis, or None for the default."""
-    return None if value is None else freeze(value if isinstance(value, list) else [value])
+        first = call.emit("pad", [first], sizes=ends)
+    return first, tuple(total // 2 for total in totals)
 
 
 def _pool_to(call: ImportedCall) -> list[str]:
-    given = call.bind("input", "output_size")
-    shape = call.type(given["input"]).sizes({})[2:]
-    sizes = given["output_size"] if isinstance(given["output_size"], list) else [given["output_size"]] * len(shape)
-    whole = tuple(length if size is None else size for size, length in zip(sizes, shape, strict=True))
-    return [call.emit(call.function, [call.tensor(given["input"])], sizes=whole)]
+    shape, wanted = call.type(call.given["input"]).sizes({})[2:], call.given["output_size"]
+    sizes = wanted if isinstance(wanted, list) else [wanted] * len(shape)
+    return call.read(sizes=tuple(length if size is None else size for size, length in zip(sizes, shape, strict=True)))
 
 
 def _batch_norm(call: ImportedCall) -> list[str]:
-    given = call.bind("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
-    if (given["weight"] is None) != (given["bias"] is None):
+    names = ("input", "running_mean", "running_var", "weight", "bias")
+    tensors = {name: tensor for name in names if (tensor := call.take(name)) is not None}
+    if ("weight" in tensors) != ("bias" in tensors):
         raise Untranslatable("a weight without a bias")
-    if given["training"] and given["running_mean"] is not None:
+    is_of_batch = call.take("training")
+    if is_of_batch and "running_mean" in tensors:
         raise Untranslatable("running statistics that are updated")
-    names = [name for name in ("running_mean", "running_var", "weight", "bias") if given[name] is not None]
-    statistics = "batch" if given["training"] or given["running_mean"] is None else "running"
-    args = [call.tensor(given[name]) for name in ("input", *names)]
-    return [call.emit("batch_norm", args, statistics=statistics, affine=given["weight"] is not None, eps=given["eps"])]
+    call.take("momentum")
+    statistics = "batch" if is_of_batch or "running_mean" not in tensors else "running"
+    return call.read(*map(call.tensor, tensors.values()), statistics=statistics, affine="weight" in tensors)
 
 
 def _interpolate(call: ImportedCall) -> list[str]:
-    given = call.bind("input", "size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias")
-    scale = given["scale_factor"]
-    if isinstance(scale, list) and len(set(scale)) > 1:
+    scale, _ = call.take("scale_factor"), call.take("recompute_scale_factor")
+    scales = {*scale} if isinstance(scale, list) else {scale}
+    if len(scales) > 1:
         raise Untranslatable(f"scale_factor={scale}")
-    scale = scale[0] if isinstance(scale, list) else scale
-    flags = {name: bool(given[name]) for name in ("align_corners", "antialias")}
-    scaled = {"scale": float(scale)} if scale is not None else {"sizes": _several(given["size"])}
-    return [call.emit("interpolate", [call.tensor(given["input"])], **scaled, mode=given["mode"] or "nearest", **flags)]
-
-
-def _one_hot(call: ImportedCall) -> list[str]:
-    given = call.bind("input", "num_classes")
-    return [call.emit("one_hot", [call.tensor(given["input"])], classes=call.result.shape[-1])]
+    return call.read(scale=None if scale is None else float(scales.pop()))
 
 
 def _for_each_rank(*kinds: str) -> list[str]:
@@ -130,7 +113,6 @@ def _for_each_rank(*kinds: str) -> list[str]:
 
 READERS: dict[str, Reader] = {
     "dropout": _dropout,
-    "normalize": lambda call: call.read(dim=1),
     "embedding": _embedding,
     "scaled_dot_product_attention": _attention,
     "einsum": _einsum,
@@ -138,6 +120,6 @@ READERS: dict[str, Reader] = {
     **dict.fromkeys(_for_each_rank("adaptive_avg_pool{}d"), _pool_to),
     "batch_norm": _batch_norm,
     "interpolate": _interpolate,
-    "one_hot": _one_hot,
+    "one_hot": lambda call: call.read(classes=call.result.shape[-1]),
 }
 """By the last part of the function's name."""

@@ -4,55 +4,36 @@ from typing import Any
 
 from fuzz.importing.call import ImportedCall, Reader, TensorNumber, freeze
 from fuzz.importing.program import Untranslatable
-from fuzz.importing.signatures import HARMLESS
 from generators.program.case import Attr
 
 
-def _list_numbers(call: ImportedCall) -> list[str]:
-    """Reads sizes or axes that follow the tensor as a list or one by one; `view` also takes a dtype."""
-    first, *rest = [*call.args, *(v for k, v in call.kwargs.items() if k not in HARMLESS)]
-    rest = rest[0] if len(rest) == 1 and isinstance(rest[0], list) else rest
-    if call.function == "view" and len(rest) == 1 and isinstance(rest[0], dict) and "dtype" in rest[0]:
-        return [call.emit("view_dtype", [call.tensor(first)], dtype=rest[0]["dtype"])]
-    name = "dims" if call.function in ("permute", "flip") else "sizes"
-    if not all(isinstance(item, int) for item in rest):
-        raise Untranslatable(f"{name} {rest}")
-    kind = "expand" if call.function == "broadcast_to" else call.function
-    return [call.emit(kind, [call.tensor(first)], **{name: tuple(rest)})]
-
-
 def _view_as(call: ImportedCall) -> list[str]:
-    given = call.bind("input", "other")
     kind = call.function.removesuffix("_as")
-    return [call.emit(kind, [call.tensor(given["input"])], sizes=call.type(given["other"]).shape)]
+    return [call.emit(kind, [call.take_tensor()], sizes=call.type(call.take("other")).shape)]
 
 
 def _move(call: ImportedCall) -> list[str]:
-    given = call.bind("input", "source", "destination")
-    rank = call.type(given["input"]).rank
-    source, target = (
-        given[name] if isinstance(given[name], list) else [given[name]] for name in ("source", "destination")
-    )
+    tensor, *ends = map(call.take, ("input", "source", "destination"))
+    rank = call.type(tensor).rank
+    source, target = (end if isinstance(end, list) else [end] for end in ends)
     places = {t % rank: s % rank for s, t in zip(source, target, strict=True)}
     rest = iter(axis for axis in range(rank) if axis not in places.values())
     dims = tuple(places[axis] if axis in places else next(rest) for axis in range(rank))
-    return [call.emit("permute", [call.tensor(given["input"])], dims=dims)]
+    return [call.emit("permute", [call.tensor(tensor)], dims=dims)]
 
 
 def _turn(call: ImportedCall) -> list[str]:
     """The matrix transposed; of a vector `t` gives the vector."""
-    tensor = call.tensor(call.args[0])
+    tensor = call.take_tensor()
     if call.program.types[tensor].rank == 2:
         return [call.emit("transpose", [tensor], form=call.function)]
     return [call.emit("permute", [tensor], dims=tuple(reversed(range(call.program.types[tensor].rank))))]
 
 
 def _squeeze(call: ImportedCall) -> list[str]:
-    given = call.bind("input", "dim")
-    tensor, shape = call.tensor(given["input"]), call.type(given["input"]).sizes({})
-    dims = given["dim"] if isinstance(given["dim"], list) else [given["dim"]]
-    if given["dim"] is None:
-        dims = [axis for axis, size in enumerate(shape) if size == 1]
+    tensor, given = call.take_tensor(), call.take("dim")
+    shape = call.program.types[tensor].sizes({})
+    dims = given if isinstance(given, list) else range(len(shape)) if given is None else [given]
     for axis in sorted((dim % len(shape) for dim in dims), reverse=True):
         if shape[axis] == 1:
             tensor = call.emit("squeeze", [tensor], dim=axis)
@@ -61,60 +42,56 @@ def _squeeze(call: ImportedCall) -> list[str]:
 
 def _split(call: ImportedCall) -> list[str]:
     """The parts, each an operation. Parts of one size are chunks."""
-    given = call.bind("input", "size", "dim")
-    tensor, dim = call.tensor(given["input"]), given["dim"] or 0
+    dim, (tensor, *given) = call.take("dim"), call.take_rest()
+    results, args = call.record.results, [call.tensor(tensor)]
+    lengths = [call.program.recorded.tensors[number].shape[dim] for number in results if call.function != "unbind"]
+    attrs: dict[str, Attr] = {"sizes": tuple(lengths)}
+    kind = "split"
     if call.function == "unbind":
-        dim = given["size"] if given["size"] is not None else dim
-        return [call.emit("unbind", [tensor], dim=dim, index=i) for i in range(len(call.record.results))]
-    results = range(len(call.record.results))
-    lengths = [call.program.recorded.tensors[number].shape[dim] for number in call.record.results]
-    if call.function == "chunk" and len(set(lengths)) == 1 and given["size"] == len(lengths):
-        return [call.emit("chunk", [tensor], chunks=len(lengths), dim=dim, index=index) for index in results]
-    sizes: dict[str, Attr] = {"size": given["size"]}
-    if call.function in ("chunk", "tensor_split") or isinstance(given["size"], list):
-        sizes = {"sizes": tuple(lengths)}
-    return [call.emit("split", [tensor], **sizes, dim=dim, index=index) for index in results]
-
-
-def _narrow(call: ImportedCall) -> list[str]:
-    given = call.bind("input", "dim", "start", "length")
-    stop = given["start"] + given["length"]
-    return [call.emit("narrow", [call.tensor(given["input"])], dim=given["dim"], start=given["start"], stop=stop)]
+        kind, attrs = "unbind", {}
+    elif call.function == "chunk" and len(set(lengths)) == 1 and given == [len(lengths)]:
+        kind, attrs = "chunk", {"chunks": len(lengths)}
+    elif call.function not in ("chunk", "tensor_split") and not isinstance(given[0], list):
+        attrs = {"size": given[0]}
+    return [call.emit(kind, args, **attrs, dim=dim, index=index) for index in range(len(results))]
 
 
 def _join(call: ImportedCall) -> list[str]:
-    given = call.bind("tensors", "dim")
-    names = [call.tensor(item) for item in given["tensors"]]
-    dim = given["dim"] or 0
+    names = [call.tensor(item) for item in call.take("tensors")]
     kind = "stack" if call.function == "stack" else "cat"
     if kind == "cat":  # which skips empty vectors
         names = [name for name in names if call.program.types[name].sizes({}) != (0,)] or names[:1]
-    return [call.emit(kind, names, dim=dim)]
+    return [call.emit(kind, names, dim=call.take("dim"))]
 
 
 def _repeat_interleave(call: ImportedCall) -> list[str]:
-    given = call.bind("input", "repeats", "dim", "output_size")
-    tensor, dim = call.tensor(given["input"]), given["dim"]
-    if dim is None and call.type(given["input"]).rank != 1:
+    tensor, repeats, dim = call.take_tensor(), call.take("repeats"), call.take("dim")
+    call.take("output_size")
+    if dim is None and call.program.types[tensor].rank != 1:
         tensor = call.emit("flatten", [tensor])
-    several = given["repeats"] if isinstance(given["repeats"], list) else [given["repeats"]]
+    several = repeats if isinstance(repeats, list) else [repeats]
     if len({*several}) == 1:
         return [call.emit("repeat_interleave", [tensor], repeats=several[0], dim=dim or 0)]
     places = call.emit("numbers", [], values=tuple(i for i, times in enumerate(several) for _ in range(times)))
     return [call.emit("index_select", [tensor, places], dim=dim or 0)]
 
 
+def _list_tensors(call: ImportedCall) -> list[str]:
+    """The tensors that a function takes one by one, or as a list."""
+    tensors = call.take("tensors")
+    return [call.tensor(item) for item in (tensors[0] if isinstance(tensors[0], list) else tensors)]
+
+
 def _broadcast(call: ImportedCall) -> list[str]:
-    tensors = map(call.tensor, call.args[0] if isinstance(call.args[0], list) else call.args)
+    names = _list_tensors(call)
     if not call.result.shape:
-        return [call.emit("to_own_dtype", [tensor]) for tensor in tensors]
-    return [call.emit("expand", [tensor], sizes=call.result.shape) for tensor in tensors]
+        return [call.emit("to_own_dtype", [name]) for name in names]
+    return [call.emit("expand", [name], sizes=call.result.shape) for name in names]
 
 
 def _grid(call: ImportedCall) -> list[str]:
     """The axes of a grid, each an operation."""
-    tensors = call.args[0] if isinstance(call.args[0], list) else call.args
-    names, indexing = [call.tensor(item) for item in tensors], call.kwargs.get("indexing", "ij")
+    names, indexing = _list_tensors(call), call.take("indexing") or "ij"
     axes = enumerate(names)
     return [call.emit("meshgrid", [x, *names[:i], *names[i + 1 :]], index=i, indexing=indexing) for i, x in axes]
 
@@ -158,9 +135,9 @@ def _write_ellipsis_out(index: Any, rank: int) -> list[Any]:
 
 
 def _get_item(call: ImportedCall) -> list[str]:
-    tensor, views = _read_index(call, call.args[0], call.args[1])
+    tensor, views = _read_index(call, *call.take_rest())
     indexed = [attrs for kind, attrs in views if kind == "index"]
-    tensor = _view(call, tensor, views)
+    tensor = _emit_views(call, tensor, views)
     if indexed:
         # `dim` counts axes after the views are applied.
         tensor = call.emit("index", [tensor, *(attrs["by"] for attrs in indexed)], dim=indexed[0]["dim"])
@@ -176,7 +153,7 @@ def _read_places(call: ImportedCall, part: Any) -> str:
     return call.tensor(part)
 
 
-def _view(call: ImportedCall, tensor: str, views: Views) -> str:
+def _emit_views(call: ImportedCall, tensor: str, views: Views) -> str:
     """The tensor under all views but indices. Raises `Untranslatable` for indices that are not read."""
     places = [attrs["dim"] for kind, attrs in views if kind == "index"]
     if places != list(range(min(places, default=0), min(places, default=0) + len(places))):
@@ -188,7 +165,7 @@ def _view(call: ImportedCall, tensor: str, views: Views) -> str:
 
 
 def _set_item(call: ImportedCall) -> list[str]:
-    target, index, value = call.args
+    target, index, value = call.take_rest()
     value = int(value) if isinstance(value, bool) else freeze(value) if not isinstance(value, TensorNumber) else value
     number: dict[str, Attr] = {} if isinstance(value, TensorNumber) else {"other": value}
     written = [call.tensor(value)] if isinstance(value, TensorNumber) else []
@@ -204,7 +181,7 @@ def _set_item(call: ImportedCall) -> list[str]:
         ]
     indexed = [attrs for kind, attrs in views if kind == "index"]
     if indexed:
-        part, by = _view(call, tensor, views), [attrs["by"] for attrs in indexed]
+        part, by = _emit_views(call, tensor, views), [attrs["by"] for attrs in indexed]
         made = call.emit("index_put_", [part, *by, *written], dim=indexed[0]["dim"], form="item", **number)
         return [made if part == tensor else tensor]
     *outer, (kind, attrs) = views
@@ -218,7 +195,8 @@ def _set_item(call: ImportedCall) -> list[str]:
 
 
 READERS: dict[str, Reader] = {
-    **dict.fromkeys(("view", "reshape", "expand", "broadcast_to", "repeat", "tile", "permute", "flip"), _list_numbers),
+    "view": lambda call: call.read(kind="view_dtype" if "dtype" in call.given else "view"),
+    "diagonal": lambda call: call.read(dim0=call.take("dim1"), dim1=call.take("dim2")),
     **dict.fromkeys(("view_as", "reshape_as"), _view_as),
     **dict.fromkeys(("movedim", "moveaxis"), _move),
     **dict.fromkeys(("t", "T"), _turn),
@@ -227,7 +205,7 @@ READERS: dict[str, Reader] = {
     "meshgrid": _grid,
     "broadcast_tensors": _broadcast,
     "squeeze": _squeeze,
-    "narrow": _narrow,
+    "narrow": lambda call: call.read(stop=call.given["start"] + call.take("length")),
     "repeat_interleave": _repeat_interleave,
     "__getitem__": _get_item,
     "__setitem__": _set_item,

@@ -7,14 +7,14 @@ from typing import Any
 
 from fuzz.importing import arithmetic, network, shapes
 from fuzz.importing.call import ImportedCall, Reader
+from fuzz.importing.kinds import FUNCTIONS
 from fuzz.importing.program import ImportedProgram, Untranslatable
-from fuzz.importing.signatures import SIGNATURES
 from fuzz.protocol.recording import Recorded, RecordedCall, RecordedTensor
 from generators.errors import CaseError
 from generators.program.case import Case
 
 READERS: dict[str, Reader] = {**arithmetic.READERS, **shapes.READERS, **network.READERS}
-KNOWN = frozenset({*SIGNATURES, *READERS})
+KNOWN = FUNCTIONS | READERS.keys()
 """The last parts of the names of all functions that are read."""
 
 
@@ -39,26 +39,27 @@ class Translation:
             self._require_readable(call, index)
             self._read(call, index)
         except Untranslatable as error:
-            del self.program.ops[kept:]
-            self._leave_out(call, str(error))
+            why = str(error)
         except CaseError as error:
-            del self.program.ops[kept:]
-            self._leave_out(call, error.mistake)
+            why = error.mistake
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            del self.program.ops[kept:]
-            self._leave_out(call, f"a form that is not read ({type(error).__name__})")
+            why = f"a form that is not read ({type(error).__name__})"
+        else:
+            return
+        del self.program.ops[kept:]
+        self._leave_out(call, why)
 
     def _leave_out(self, call: RecordedCall, why: str) -> None:
         """Count a call that no case can express. Tensors that it reads are returned, and its results become inputs."""
         function = call.function.removeprefix("torch.").replace("nn.functional.", "F.")
         self.program.missing[f"{function}: {why}".removesuffix(": ")] += 1
-        read = [number for number in _list_numbers((call.args, call.kwargs)) if number in self.program.names]
+        read = [number for number in _list_numbers(call.args) if number in self.program.names]
         self.ends += [number for number in read if number not in self.unwritten]
 
     def _require_readable(self, call: RecordedCall, index: int) -> None:
         recorded = self.program.recorded
         if recorded.training and not call.with_gradients:
-            read = [recorded.tensors[number] for number in _list_numbers((call.args, call.kwargs))]
+            read = [recorded.tensors[number] for number in _list_numbers(call.args)]
             if any(tensor.requires_grad for tensor in read):
                 function = next((name for name in call.within if name.startswith("autograd.Function")), "")
                 raise Untranslatable(f"within {function}" if function else "no_grad within training")
@@ -69,6 +70,7 @@ class Translation:
         program, call = self.program, ImportedCall(self.program, record)
         kept, program.cast = len(program.ops), record.autocast
         made = READERS.get(call.function, ImportedCall.read)(call)
+        call.require_read()
         self.unwritten.update(record.results if "empty" in call.function else ())
         self.calls |= {op.name: index for op in program.ops[kept:]}
         pairs = list(zip(record.results, made, strict=True))
@@ -99,5 +101,6 @@ def translate(recorded: Recorded, refused: Mapping[int, str]) -> Translation:
 
 def _list_numbers(data: Any) -> list[int]:
     if isinstance(data, Mapping):
-        return [data["tensor"]] if "tensor" in data else [n for value in data.values() for n in _list_numbers(value)]
+        number = data.get("tensor")  # a parameter may have this name too
+        return [number] if isinstance(number, int) else [n for value in data.values() for n in _list_numbers(value)]
     return [n for item in data for n in _list_numbers(item)] if isinstance(data, (list, tuple)) else []

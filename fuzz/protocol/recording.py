@@ -80,14 +80,15 @@ class RecordedTensor:
 class RecordedCall:
     """A call of a torch function.
 
-    In `args` and `kwargs` a tensor is {"tensor": number}, a dtype {"dtype": name}, a slice {"slice": [start, stop,
+    `args` are the given arguments by the names of torch's schemas, in their order, where `self` is `input`; `defaults`
+    are torch's. In both a tensor is {"tensor": number}, a dtype {"dtype": name}, a slice {"slice": [start, stop,
     step]}, an ellipsis {"ellipsis": true}, and a list of numbers as index {"list": numbers}. Anything else that is no
     plain data is {"other": type}.
     """
 
     function: str  # "torch.nn.functional.linear", "torch.Tensor.view"
-    args: Any
-    kwargs: Any
+    args: dict[str, Any]
+    defaults: dict[str, Any]
     results: tuple[int, ...]  # tensors
     module: str  # the path of the submodule that makes it
     autocast: str = ""  # the dtype of the autocast around it

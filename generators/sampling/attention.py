@@ -32,8 +32,8 @@ def attend(
     how = c.draw({"repeat_interleave": 3.0, "expand": 3.0, "broadcast": 3.0}) if grouped else ""
     if how == "broadcast" and b.size(b.shape(qkv.k.value)[1]) != 1:
         how = "expand"
-    k = _repeat(b, c, qkv.k.value, qkv.group, how)
-    v = _repeat(b, c, qkv.v.value, qkv.group, how)
+    k = repeat_heads(b, c, qkv.k.value, qkv.group, how)
+    v = repeat_heads(b, c, qkv.v.value, qkv.group, how)
     direct = k == qkv.k.value and c.deviates()
     left, right = insert_noop(b, c, q), insert_noop(b, c, k)
     if place in ("q", "both"):
@@ -167,7 +167,7 @@ def _multiply_flat(b: Builder, left: str, right: str, to: str) -> str:
     return product if b.rank(whole) == 3 else b.op("view", product, sizes=(*b.shape(whole)[:2], *b.shape(product)[1:]))
 
 
-def _repeat(b: Builder, c: Choices, value: str, group: Size, how: str) -> str:
+def repeat_heads(b: Builder, c: Choices, value: str, group: Size, how: str) -> str:
     """Repeats key or value heads for grouped queries, unless broadcasting does it."""
     if how in ("", "broadcast"):
         return value
@@ -212,7 +212,7 @@ def _attend_fused(b: Builder, c: Choices, qkv: Qkv) -> tuple[str, tuple[str, ...
     native = grouped and b.size(b.shape(k)[1]) > 1 and c.chance(0.5)
     if grouped and not native:
         how = c.pick(("repeat_interleave", "expand"))
-        k, v = _repeat(b, c, k, qkv.group, how), _repeat(b, c, v, qkv.group, how)
+        k, v = repeat_heads(b, c, k, qkv.group, how), repeat_heads(b, c, v, qkv.group, how)
     output = _call_sdpa(b, c, q, k, v, enable_gqa=native)
     b.end_attention(*qkv.values, output)
     return output, (k, v)

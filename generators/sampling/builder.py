@@ -1,4 +1,4 @@
-"""Builds a case line by line. Every line is type-checked as it is added."""
+"""Builds a case line by line, or adds lines to it. Every line is type-checked as it is added."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -6,14 +6,17 @@ from dataclasses import replace
 from math import inf
 from typing import Any, Self
 
-from generators.errors import CaseError
+from generators.errors import CaseError, require
 from generators.program.attention_options import Contract
 from generators.program.case import Attr, Case, Input, Op, TensorType, Values, free_name
+from generators.program.edits import redirect_reads
+from generators.program.indices import find_undefined_writes
 from generators.program.ops import OPS, make_op
 from generators.program.sizes import Size
 from generators.program.type_check import check, infer, prune, types_of
 from generators.program.values import category
 from generators.program.writes import is_in_place, is_written
+from generators.reasons import Reason
 from generators.sampling.choices import Choices
 
 _DETACHED_SHARE = 0.6  # how often an outside value is detached: patterns match no mask that needs a gradient
@@ -36,8 +39,9 @@ class Builder:
 
     @classmethod
     def reopen(cls, case: Case, place: int | None = None) -> Self:
-        """A builder with the inputs of the case, and its operations before `place`."""
-        b = cls(dict(case.dims), "", case.mode)
+        """A builder with the inputs of the case, its first floating dtype, and its operations before `place`."""
+        dtype = next((item.dtype for item in case.inputs if category(item.dtype) == 2), "float32")
+        b = cls(dict(case.dims), dtype, case.mode)
         b.inputs, b.types, b.ops = list(case.inputs), types_of(case), list(case.ops[:place])
         return b
 
@@ -95,10 +99,6 @@ class Builder:
 
     def is_float(self, name: str) -> bool:
         return category(self.dtype_of(name)) == 2
-
-    def float_dtype(self) -> str:
-        """The dtype of the first floating input, of a reopened case too."""
-        return next((item.dtype for item in self.inputs if category(item.dtype) == 2), "float32")
 
     def list_floats(self, *, parameters: bool = False) -> list[str]:
         """The floating inputs and results that have an axis."""
@@ -159,3 +159,37 @@ def draw_valid(case: Case, draw: Callable[[Case], Case], tries: int = 1) -> Case
             check(changed)
             return changed
     return case
+
+
+Writer = Callable[[Builder, Choices, str, Sequence[str]], str]
+"""Adds operations on a value, beside all floating values. Returns the name of the result; raises CaseError."""
+_READ_SHARE = 0.6  # the share of results that later operations read in the value's place, where they fit
+_RETURNED_SHARE = 0.3  # the share of results that a case returns though later operations read them
+
+
+def insert(case: Case, c: Choices, write: Writer, *, alone: float = 0.0, ends: bool = False) -> Case:
+    """The case with what `write` adds on a random floating value. Raises CaseError if that does not fit.
+
+    alone: how likely it takes the place of all other operations: then fewer compile and have to shrink
+    ends: whether all added values that nothing reads are returned, and not the result alone
+    """
+    is_alone = c.chance(alone)
+    place = 0 if is_alone else c.below(len(case.ops) + 1)
+    b = Builder.reopen(case, place)
+    before, floats = len(b.ops), b.list_floats()
+    require(bool(floats), "there is nothing to compute with")
+    value = c.pick(floats)
+    made = write(b, c, value, floats)
+    is_alone = is_alone and (b.is_float(made) or not case.may_train)
+    later = () if is_alone else case.ops[place:]
+    alike = b.types[made].sizes(b.dims) == b.types[value].sizes(b.dims) and b.dtype_of(made) == b.dtype_of(value)
+    if alike and c.chance(_READ_SHARE):
+        later = tuple(redirect_reads(op, {value: made}) for op in later)
+    read = {name for op in (*b.ops[before:], *later) for name in op.args}
+    returns = [op.name for op in b.ops[before:] if ends and op.name not in read]
+    if made not in read or c.chance(_RETURNED_SHARE):
+        returns.append(made)
+    changed = b.close(replace(case, contracts=()), (*(() if is_alone else case.returns), *returns), later)
+    require(any(op.name == made for op in changed.ops), "nothing reads the result", Reason.UNREAD)
+    require(not find_undefined_writes(changed, types_of(changed)), "writes twice into one place", Reason.WRITTEN_TWICE)
+    return changed

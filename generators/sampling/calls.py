@@ -1,80 +1,58 @@
-"""Adds later calls of its module to a case."""
+"""Adds later calls of its module to a case, and autocasts around them."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from generators.errors import require
 from generators.program.calls import list_variable
 from generators.program.case import AROUND, Case, LaterCall
 from generators.program.emit import is_random
-from generators.program.type_check import is_valid
 from generators.program.values import FLOATS, LAYOUTS
-from generators.sampling.builder import draw_valid
+from generators.reasons import Reason
 from generators.sampling.choices import Choices
 from generators.sampling.dropout import add_dropout
 
-_COUNTS = {1: 5.0, 2: 4.0, 3: 1.0}
 _DIFFERENCES = {0: 1.0, 1: 6.0, 2: 3.0}
 """How many differences a call has from the first. A call without differences tests state."""
-_FIELDS = {"sizes": 5.0, "layouts": 2.5, "under": 3.0, "values": 3.0, "dtype": 1.5, "reseeds": 1.0, "step": 3.0}
 _SIZES = (1, 2, 3, 5, 8, 9, 16, 17, 33)
-_CHECKPOINTED_SHARE = 0.25  # the share of cases in training whose operations are recomputed in the backward pass
-_DROPOUT_SHARE = 0.6
-"""The share of recomputed cases without dropout that get it: recomputed dropout must draw the same numbers."""
-_TRIES = 8
+_DROPOUT_SHARE = 0.6  # the share of recomputed cases without dropout that get it
 _VALUES = ("equal", "same", "other")
 
 
-def add_calls(case: Case, c: Choices) -> Case:
-    """The case with later calls of its module, or unchanged if no drawn call is valid."""
-    base = replace(case, contracts=(), dynamic=False)
-    if case.training and c.chance(_CHECKPOINTED_SHARE):
-        dropped = base if is_random(base) or c.chance(1 - _DROPOUT_SHARE) else add_dropout(base)
-        again = replace(dropped, checkpoint="full")
-        base = again if is_valid(again) else base
+def add_call(case: Case, c: Choices) -> Case:
+    """The case with a later call of its module."""
     is_trained = case.training and any(item.parameter and item.dtype in FLOATS for item in case.inputs)
-    optimizer = c.pick(("sgd", "adamw"))
+    step = next((call.step for call in case.calls if call.step), c.pick(("sgd", "adamw"))) if is_trained else ""
+    base = replace(case, contracts=(), dynamic=False)
+    return replace(base, calls=(*case.calls, _draw_call(base, c, step)))
 
-    def add_call(called: Case) -> Case:
-        return replace(called, calls=(*called.calls, _draw_call(base, c, optimizer if is_trained else "")))
 
-    called = base
-    for _ in range(c.draw(_COUNTS)):
-        called = draw_valid(called, add_call, _TRIES)
-    return called if called.calls and is_valid(called) else case
+def recompute(case: Case, c: Choices) -> Case:
+    """The case whose operations are recomputed in the backward pass: recomputed dropout must draw the same numbers."""
+    dropped = case if is_random(case) or c.chance(1 - _DROPOUT_SHARE) else add_dropout(case)
+    return replace(dropped, checkpoint="full", contracts=())
 
 
 def add_sizes(case: Case, c: Choices) -> Case:
-    """The case with one or two later calls in which sizes differ, or unchanged if no drawn call is valid."""
-    base = replace(case, contracts=(), dynamic=False)
-
-    def add_call(called: Case) -> Case:
-        return replace(called, calls=(*called.calls, LaterCall(sizes=draw_sizes(base, c), values="other")))
-
-    called = base
-    for _ in range(c.draw({1: 3.0, 2: 1.0})):
-        called = draw_valid(called, add_call, _TRIES)
-    return called if all(call.sizes for call in called.calls) and is_valid(called) else case
+    """The case with a later call in which sizes differ. Raises CaseError if no size may."""
+    call = LaterCall(sizes=draw_sizes(case, c), values="other")
+    require(bool(call.sizes), "no size varies", Reason.NOTHING)
+    return replace(case, calls=(*case.calls, call), contracts=(), dynamic=False)
 
 
 def add_around(case: Case, c: Choices) -> Case:
-    """The case with autocasts around its calls, or unchanged if none is valid.
+    """The case with autocasts around its calls. Raises CaseError if the draw has none.
 
     Half of the cases in training have them around backward passes too. Most cases without later calls get some: with
     another autocast, and often without gradients.
     """
-    if case.autocast and c.chance(0.7):
-        return case
-
-    def surround(plain: Case) -> Case:
-        first = c.draw({"": 2.0, "bfloat16": 4.0, "float16": 2.0, "bfloat16+uncached": 1.0, "float16+uncached": 0.5})
-        calls = plain.calls or (LaterCall(),) * c.draw({0: 3.0, 1: 5.0, 2: 2.0})
-        calls = tuple(_draw_around(plain, call, c) for call in calls)
-        drawn = replace(plain, around=first, calls=calls, contracts=(), dynamic=False)
-        return replace(drawn, around_backward=drawn.has_around and drawn.may_train and c.chance(0.5))
-
-    drawn = draw_valid(case, surround, _TRIES)
-    return drawn if drawn.has_around else case
+    first = c.draw({"": 2.0, "bfloat16": 4.0, "float16": 2.0, "bfloat16+uncached": 1.0, "float16+uncached": 0.5})
+    calls = case.calls or (LaterCall(),) * c.draw({0: 3.0, 1: 5.0, 2: 2.0})
+    calls = tuple(_draw_around(case, call, c) for call in calls)
+    drawn = replace(case, around=first, calls=calls, contracts=(), dynamic=False)
+    require(drawn.has_around, "no call has an autocast around", Reason.NOTHING)
+    return replace(drawn, around_backward=drawn.may_train and c.chance(0.5))
 
 
 def _draw_around(case: Case, call: LaterCall, c: Choices) -> LaterCall:
@@ -86,8 +64,8 @@ def _draw_around(case: Case, call: LaterCall, c: Choices) -> LaterCall:
 def _draw_call(case: Case, c: Choices, step: str) -> LaterCall:
     call = LaterCall()
     for _ in range(c.draw(_DIFFERENCES)):
-        field = c.draw(_FIELDS)
-        value: Any = step if field == "step" else _DRAWN[field](case, c)
+        field = c.draw({name: weight for name, (weight, _) in _FIELDS.items()})
+        value: Any = step if field == "step" else _FIELDS[field][1](case, c)
         call = replace(call, **{field: value})
     if call.sizes or call.layouts or call.dtype:
         call = replace(call, values="equal" if call.values == "same" else call.values)
@@ -118,12 +96,13 @@ def _draw_dtype(case: Case, c: Choices) -> str:
     return c.pick([name for name in FLOATS[:3] if name != floats[0]]) if floats else ""
 
 
-_DRAWN: dict[str, Callable[[Case, Choices], Any]] = {
-    "sizes": draw_sizes,
-    "layouts": _draw_layouts,
-    "under": _draw_mode,
-    "values": lambda _, c: c.draw({"same": 1.0, "other": 1.0}),
-    "dtype": _draw_dtype,
-    "reseeds": lambda case, _: is_random(case),
+_FIELDS: dict[str, tuple[float, Callable[[Case, Choices], Any]]] = {
+    "sizes": (5.0, draw_sizes),
+    "layouts": (2.5, _draw_layouts),
+    "under": (3.0, _draw_mode),
+    "values": (3.0, lambda _, c: c.draw({"same": 1.0, "other": 1.0})),
+    "dtype": (1.5, _draw_dtype),
+    "reseeds": (1.0, lambda case, _: is_random(case)),
+    "step": (3.0, lambda *_: ""),  # the optimizer is that of the earlier calls
 }
-"""Functions that draw a field of a later call, or its default if this difference makes no sense for the case."""
+"""How often a field of a later call is drawn, and its value, or its default if this makes no sense for the case."""

@@ -5,46 +5,30 @@ from dataclasses import replace
 
 from generators.errors import require
 from generators.program.case import Case, Change, LaterCall, Op
-from generators.program.changes import KINDS, list_changeable, list_changes
+from generators.program.changes import KINDS, list_changeable
 from generators.program.edits import swap
 from generators.program.ops import make_op
 from generators.program.type_check import prune, types_of
 from generators.sampling.builder import draw_valid
 from generators.sampling.choices import Choices
 
-_COUNTS = {0: 1.0, 1: 5.0, 2: 2.0}
-_SETUP_COUNTS = {0: 3.0, 1: 3.0, 2: 1.0}
-_TRIES = 8
-_LAYERS_SHARE = 0.5
+_LAYERS_SHARE = 0.35
 _ENSEMBLE_SHARE = 0.1  # of layers; the ensemble has the layer as a member, whose result it gives
 _LAYERS = {"linear": "Linear", "layer_norm": "LayerNorm", "rms_norm": "RMSNorm"}
 
 
-def add_changes(case: Case, c: Choices, kinds: Collection[str] = KINDS) -> Case:
-    """The case with changes of these kinds, each if a few tries find a valid change. Its module has layers in half of
-    the cases."""
+def add_change(case: Case, c: Choices, kinds: Collection[str] = KINDS) -> Case:
+    """The case with a change of one of these kinds before a call. Some cases also get layers, which changes may be of.
+    Raises CaseError."""
     changed = replace(case, contracts=(), dynamic=False)
     changed = add_layers(changed, c) if c.chance(_LAYERS_SHARE) else changed
-    changed = _add(changed, c, -1, c.draw(_SETUP_COUNTS if case.calls else _COUNTS), kinds)
-    for at in range(len(case.calls)):
-        changed = _add(changed, c, at, c.draw(_COUNTS), kinds)
-    return changed if [*list_changes(changed)] else case
-
-
-def _add(case: Case, c: Choices, at: int, count: int, kinds: Collection[str]) -> Case:
-    """The case with changes before the first call (-1), or before a later call."""
-
-    def add_change(changed: Case) -> Case:
-        change = _draw(changed, c, kinds)
-        if at < 0:
-            return replace(changed, setup=(*changed.setup, change))
-        call: LaterCall = changed.calls[at]
-        call = replace(call, changes=(*call.changes, change))
-        return replace(changed, calls=swap(changed.calls, at, call))
-
-    for _ in range(count):
-        case = draw_valid(case, add_change, _TRIES)
-    return case
+    change = _draw(changed, c, kinds)
+    # A hook is made before it is removed.
+    at = len(case.calls) - 1 if change.kind == "unhooked" else c.below(1 + len(case.calls)) - 1
+    if at < 0:
+        return replace(changed, setup=(*changed.setup, change))
+    call: LaterCall = changed.calls[at]
+    return replace(changed, calls=swap(changed.calls, at, replace(call, changes=(*call.changes, change))))
 
 
 def _draw(case: Case, c: Choices, kinds: Collection[str]) -> Change:

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 from generators.program import edits
 from generators.program.case import Case
-from generators.program.emit import find_rate, is_random
+from generators.program.emit import find_rate
 from generators.program.ops import make_op
-from generators.program.type_check import is_valid
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 
@@ -37,11 +36,8 @@ def add_dropout(case: Case) -> Case:
     return case
 
 
-def show_dropouts(case: Case, c: Choices, share: float) -> Case:
-    """For this share of random cases, the case with one or two more dropouts, which returns the argument and the result
-    of every dropout: its masks."""
-    if not (c.chance(share) and is_random(case)) or case.calls:
-        return case
+def show_dropouts(case: Case, c: Choices) -> Case:
+    """The case with one or two more dropouts, which returns the argument and the result of every dropout: its masks."""
     b = Builder.reopen(case)
     floats = b.list_floats()
     for name in [c.pick(floats) for _ in range(c.draw({1: 2.0, 2: 1.0}))] if floats else []:
@@ -49,5 +45,4 @@ def show_dropouts(case: Case, c: Choices, share: float) -> Case:
     drawn = [
         name for op in b.ops if op.kind == "dropout" and 0 < find_rate(case, op) < 1 for name in (op.args[0], op.name)
     ]
-    shown = b.close(case, (*case.returns, *drawn))
-    return shown if is_valid(shown) else case
+    return b.close(case, (*case.returns, *drawn))

@@ -21,8 +21,7 @@ class Family:
     write: FamilyWriter | None = None
     """Writes the whole program, in place of the generator. `Builder.dims` has B, H, S, T, D and V; it may change or add
     dimensions."""
-    portable: float = 0.0
-    """The weight for compilers of inference programs, if it is another."""
+    portable: float | None = None  # the weight for compilers of inference programs, if it is another
 
 
 _SCALED_SCORES: Preferences = {"scale.place": "scores", "scale.divide": "mul"}
@@ -88,8 +87,8 @@ FAMILIES: Mapping[str, Family] = {
     "gpt2_masked": Family(6.0, {**_GPT2, "order": "bhsd", "mask.kind": "where_and_add"}),
     "gptj": Family(1.5, {**_DIVIDED_SCORES, **_DECODER, "projection": "separate", **_GPTJ, **_LOWEST}),
     "kv_cache": Family(3.0, _CACHE, writers.write_kv_cache),
-    # RetNet, gated linear attention and their like. `sample` draws it apart, so that other cases stay as they are.
-    "linear_attention": Family(0.0, write=writers.write_linear_attention),
+    # RetNet, gated linear attention and their like.
+    "linear_attention": Family(2.8, write=writers.write_linear_attention, portable=0.0),
     "llama": Family(6.0, _LLAMA),
     # mBART: heads folded into the batch, products by bmm.
     "mbart": Family(6.0, {**_BMM, **_FOLDED, "order": "bhsd", "mask.kind": "add", "dropout": "none"}),

@@ -1,40 +1,32 @@
 """Forms that compilers of inference programs get wrong again and again, drawn on purpose: chains of operations on the
 values of a program, or on its arguments alone."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import NamedTuple
 
 from generators.errors import CaseError, require
-from generators.program.case import Case
-from generators.program.edits import redirect_reads
-from generators.program.indices import find_undefined_writes
 from generators.program.ops import OPS
 from generators.program.sizes import product
-from generators.program.type_check import is_valid, types_of
 from generators.program.values import category
 from generators.reasons import Reason
-from generators.sampling.builder import Builder
+from generators.sampling.builder import Builder, Writer
 from generators.sampling.choices import Choices
-from generators.sampling.integers import write_integers, write_truths
+from generators.sampling.dtypes import write_integers, write_truths
 from generators.sampling.operations import apply
 from generators.sampling.products import UNSEEN, write_masked_attention, write_product
 from generators.sampling.windows import write_reduction, write_window
-
-FormWriter = Callable[[Builder, Choices, str, Sequence[str]], str]
-"""Adds a form on a value, beside all floating values. Returns the name of its result; raises CaseError."""
 
 
 class DrawnForm(NamedTuple):
     """A row of `FORMS`."""
 
     weight: float  # how often it is drawn
-    write: FormWriter
+    write: Writer
     integral: bool = False  # whether it also takes integers and booleans
 
 
-def _any_of(*kinds: str, least_rank: int = 1) -> FormWriter:
+def _any_of(*kinds: str, least_rank: int = 1) -> Writer:
     """A form that is one operation of these kinds, with random arguments and attributes."""
 
     def write(b: Builder, c: Choices, value: str, others: Sequence[str]) -> str:
@@ -102,34 +94,22 @@ FORMS: Mapping[str, DrawnForm] = {
 _LENGTHS = {1: 1.0, 2: 3.0, 3: 3.0, 4: 2.0, 5: 1.0}
 _CHAINED_SHARE = 0.6  # the share of forms that work on the result of the form before
 _INTEGRAL_SHARE = 0.3  # the share of forms on integers or booleans, where a program has some
-_READ_SHARE = 0.6  # the share of results that later operations read in the argument's place, where they fit
 _MOST_ELEMENTS = 1 << 15
 _TRIES = 4
 
 
-def add_forms(case: Case, c: Choices, *, alone: bool) -> Case:
-    """The case with a chain of forms, or unchanged if none fits. alone: they take the place of its operations."""
-    place = 0 if alone else c.below(len(case.ops) + 1)
-    b = Builder.reopen(case, place)
-    before, first, made = len(b.ops), "", ""
+def write_forms(b: Builder, c: Choices, value: str, others: Sequence[str]) -> str:  # noqa: ARG001 - a `Writer`
+    """A chain of forms, the first on the value."""
+    made = value
     for _ in range(c.draw(_LENGTHS)):
-        value = made if made and c.chance(_CHAINED_SHARE) else ""
-        found = next((drawn for _ in range(_TRIES) if (drawn := _add_form(b, c, value))[1]), ("", ""))
-        first, made = first or found[0], found[1] or made
-    if not made:
-        return case
-    later, added = case.ops[place:] if not alone else (), b.ops[before:]
-    if later and first and b.types[made] == b.types[first] and c.chance(_READ_SHARE):
-        later = tuple(redirect_reads(op, {first: made}) for op in later)
-    read = {name for op in (*added, *later) for name in op.args}
-    leaves = [op.name for op in added if op.name not in read or op.name == made]
-    changed = b.close(replace(case, contracts=()), (*(() if alone else case.returns), *leaves), later)
-    defined = is_valid(changed) and not find_undefined_writes(changed, types_of(changed))
-    return changed if defined else case
+        of = made if made == value or c.chance(_CHAINED_SHARE) else ""
+        made = next(filter(None, (_add_form(b, c, of) for _ in range(_TRIES))), made)
+    require(made != value, "no form fits", Reason.NOTHING)
+    return made
 
 
-def _add_form(b: Builder, c: Choices, value: str) -> tuple[str, str]:
-    """Adds a form on the value, by default any. The names of the value and the result, or "" if it does not fit."""
+def _add_form(b: Builder, c: Choices, value: str) -> str:
+    """Adds a form on the value, by default any. The name of the result, "" if it does not fit."""
     floats = [name for name in b.list_floats() if not name.startswith(UNSEEN)]
     form = FORMS[c.draw({name: form.weight for name, form in FORMS.items()})]
     n_inputs, n_ops = len(b.inputs), len(b.ops)
@@ -142,6 +122,6 @@ def _add_form(b: Builder, c: Choices, value: str) -> tuple[str, str]:
         require(form.integral or b.is_float(value), "needs a floating value")
         made = form.write(b, c, value, floats)
         require(b.size(product(b.shape(made))) <= _MOST_ELEMENTS, "the result is too large", Reason.SIZE)
-        return value, made
+        return made
     b.undo(n_inputs, n_ops)
-    return "", ""
+    return ""

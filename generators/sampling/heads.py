@@ -87,6 +87,11 @@ def draw_layout(c: Choices, rank: int) -> str:
     return c.draw({name: weight for name, weight in options.items() if LAYOUTS[name].min_rank <= rank})
 
 
+def draw_any_layout(c: Choices, rank: int) -> str:
+    """Any layout of tensors of this rank."""
+    return c.pick(["contiguous", *(name for name, row in LAYOUTS.items() if row.min_rank <= rank)])
+
+
 def draw_qkv(b: Builder, c: Choices) -> Qkv:
     """q, k and v as inputs of the module."""
     if c.choose("order", {"bhsd": 90.0, "bsd": 10.0}) == "bsd":

@@ -10,10 +10,9 @@ from generators.program.emit import is_random
 from generators.program.kept_places import PATTERNS, STRUCTURES, Pattern, Spelling, is_added, side_of, split_kind
 from generators.program.type_check import is_valid
 from generators.program.values import FLOATS, LOW_PRECISION, category
-from generators.sampling.calls import add_calls
 from generators.sampling.choices import Choices
 from generators.sampling.dropout import add_dropout
-from generators.sampling.states import add_states
+from generators.sampling.mutations import MUTATIONS, mutate
 
 _SIZES = (1, 2, 3, 5, 7, 8, 13, 16, 31, 32, 33, 64, 65, 127)
 _LARGE = {"channels": 3.0, "outliers": 2.0, "one_row": 1.0}
@@ -71,7 +70,7 @@ class Neighbourhood:
                 changed = c.draw(_WEIGHTS)(case, c)
                 case = changed if is_valid(changed) else case
             if case != model:
-                return add_states(case, c, _STATES_SHARE)
+                return mutate(case, lambda _: c, {"states": _STATES_SHARE})
         return model
 
     def describe(self, case: Case) -> str:
@@ -286,7 +285,7 @@ _WEIGHTS: dict[_Variation, float] = {
     _change_autocast: 1.0,
     _change_layout: 1.0,
     _drop: 1.0,
-    add_calls: 1.0,
+    MUTATIONS["calls"].draw: 1.0,
 }
 _FORGETTABLE: dict[_Variation, float] = {
     _change_constant: 5.0,

@@ -14,9 +14,8 @@ from generators.program.sizes import Size
 from generators.sampling.builder import draw_valid
 from generators.sampling.calls import draw_sizes
 from generators.sampling.choices import Choices
-from generators.sampling.operations import DRAWN, add_operations
+from generators.sampling.operations import DRAWN, add_operation
 
-NUMBERS_SHARE = 0.03  # the share of cases that take numbers, and so are compiled for several calls
 _NUMBERED = {
     Kind.NUMBER: ("float", "float", "int"),
     Kind.BOUND: ("float", "int"),
@@ -59,11 +58,10 @@ _TRIES = 12  # draws of a number or a call, 3 ms each
 def add_numbers(case: Case, c: Choices) -> Case:
     """The case with one to three numbers as arguments, and later calls with other numbers. Unchanged if a few tries
     find no attributes that may vary."""
-    if case.regions or case.setup:
-        return case
     base = replace(case, contracts=(), calls=(), checkpoint="", dynamic=c.chance(_DYNAMIC_SHARE))
     if c.chance(_NEW_SHARE):
-        base = add_operations(base, c, _WITH_NUMBERS)
+        for _ in range(c.draw(_COUNTS)):
+            base = draw_valid(base, partial(add_operation, c=c, kinds=_WITH_NUMBERS))
     for _ in range(c.draw(_COUNTS)):
         base = draw_valid(base, partial(_add_number, c=c), _TRIES)
     if c.chance(_ALONE_SHARE):

@@ -1,22 +1,17 @@
 """Adds to a drawn program operations of the whole table, with random arguments and attributes."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from generators.errors import CaseError, require
 from generators.program.case import Attr, Case, Values
-from generators.program.edits import redirect_reads
-from generators.program.indices import find_undefined_writes
 from generators.program.ops import OPS
 from generators.program.ops.spec import Attribute, Kind, OpSpec
 from generators.program.sizes import ONE, Size, product
-from generators.program.type_check import types_of
 from generators.program.values import category
 from generators.reasons import Reason
-from generators.sampling.builder import Builder, draw_valid
+from generators.sampling.builder import Builder, insert
 from generators.sampling.choices import Choices
 
 OWN_WRITERS = (
@@ -35,7 +30,6 @@ DRAWN = tuple(kind for kind, spec in OPS.items() if kind not in OWN_WRITERS + _U
 """The operations that are added: all others but constants."""
 _POSITIVE = ("log", "log2", "log1p", "sqrt", "rsqrt", "reciprocal", "acos", "pow")
 """Operations that get an argument between 0 and 1, where they have a number."""
-_COUNTS = {1: 5.0, 2: 3.0, 3: 2.0}
 _RANKS = {"": 6.0, "flatten": 1.0, "unsqueeze": 2.0, "select": 1.0}
 """How the argument gets another rank."""
 _OVERWRITING = ("scatter", "scatter_", "index_copy_", "index_put_")
@@ -44,38 +38,14 @@ _TRIES = 60  # draws of arguments and attributes for an operation, 20 us each
 _MOST_ELEMENTS = 1 << 16
 _NUMBERS: tuple[Attr, ...] = (0.5, 1.0, 2.0, -1.0, 0.0, 3.0, 1, 2, 0)
 _DEFAULT_SHARE = 0.5  # the share of optional attributes that keep their default
-_READ_SHARE = 0.6  # the share of results that later operations read in the argument's place, where they fit
 _SOURCE_SHARE = 0.7  # the share of scattered sources that get the shape of their index
 _FEW = {1: 4.0, 2: 3.0, 3: 2.0, 0: 2.0}
 
 
-def add_operations(case: Case, c: Choices, kinds: Sequence[str] = DRAWN) -> Case:
-    """The case with one to three operations of these kinds, each on a random value, where its types fit."""
-    if case.autocast:
-        return case
-    for _ in range(c.draw(_COUNTS)):
-        case = draw_valid(case, partial(_insert, c=c, kind=c.pick(kinds)))
-    return case
-
-
-def _insert(case: Case, c: Choices, kind: str) -> Case:
-    """The case with the operation on a random value. Raises CaseError."""
-    place = c.below(len(case.ops) + 1)
-    b = Builder.reopen(case, place)
-    floats = b.list_floats()
-    require(bool(floats), "there is nothing to compute with")
-    value = c.pick(floats)
-    made = apply(b, c, OPS[kind], value, floats)
-    later, returns = case.ops[place:], [*case.returns]
-    is_alike = b.types[made].sizes(b.dims) == b.types[value].sizes(b.dims) and b.dtype_of(made) == b.dtype_of(value)
-    if is_alike and c.chance(_READ_SHARE):
-        later = tuple(redirect_reads(op, {value: made}) for op in later)
-    if later == case.ops[place:] or c.chance(0.3):
-        returns.append(made)
-    changed = b.close(replace(case, contracts=()), returns, later)
-    require(any(op.name == made for op in changed.ops), "nothing reads the result", Reason.UNREAD)
-    require(not find_undefined_writes(changed, types_of(changed)), "writes twice into one place", Reason.WRITTEN_TWICE)
-    return changed
+def add_operation(case: Case, c: Choices, kinds: Collection[str] = DRAWN) -> Case:
+    """The case with an operation of one of these kinds on a random value. Raises CaseError."""
+    spec = OPS[c.pick([*kinds])]
+    return insert(case, c, lambda b, c, value, others: apply(b, c, spec, value, others))
 
 
 def apply(b: Builder, c: Choices, spec: OpSpec, value: str, others: Sequence[str]) -> str:

@@ -1,38 +1,21 @@
 """Draws programs that have a given part: an operation, a region, a change, or a form that no operation tells."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
-from functools import partial
 
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.changes import KINDS, list_changes
 from generators.program.portability import OBSTACLES, TAKEN_REGIONS, find_obstacle
 from generators.program.regions import REGIONS
-from generators.sampling.calls import add_around, add_calls
-from generators.sampling.changes import add_changes, add_layers
 from generators.sampling.choices import Choices
-from generators.sampling.dtypes import WRITERS, add_dtypes
-from generators.sampling.integers import add_integers
-from generators.sampling.memory import share_arguments, write_through_views
-from generators.sampling.numbers import add_numbers
-from generators.sampling.operations import DRAWN, OWN_WRITERS, add_operations
-from generators.sampling.regions import add_regions
+from generators.sampling.mutations import MUTATIONS
+from generators.sampling.operations import OWN_WRITERS
 from generators.sampling.sample import sample
-from generators.sampling.scans import add_carries
-from generators.sampling.writes import add_read_by_strides
 
-_GROUPS = {"operations": DRAWN, "regions": tuple(REGIONS), "changes": tuple(KINDS)}
-_FORMS: dict[str, Callable[[Case, Choices], Case]] = {
-    "integers": partial(add_integers, share=1.0),
-    "shared_arguments": share_arguments,
-    "odd_views": write_through_views,
-    "carries": add_carries,
-    "autocast_around": add_around,
-    **{form: partial(add_dtypes, share=1.0, only=form) for form in WRITERS},
-}
-"""Programs that no single operation tells, by name."""
-_NUMBERS = "numbers"
+_GROUPS = {name: tuple(row.kinds) for name, row in MUTATIONS.items() if row.kinds}
+_OF_KIND = {kind: name for name, kinds in _GROUPS.items() for kind in kinds}
+"""The mutation that adds an operation, a region or a change."""
 _FAMILIES = {
     "decayed_sum": "linear_attention",
     "flex_attention": "flex",
@@ -41,7 +24,7 @@ _FAMILIES = {
     **dict.fromkeys(("polar", "view_as_complex", "view_as_real"), "llama"),
 }
 """The families whose programs have an operation that few other programs have."""
-_PARTS = frozenset({*_GROUPS, *DRAWN, *OWN_WRITERS, *REGIONS, *KINDS, *_FORMS, _NUMBERS})
+_PARTS = frozenset({*MUTATIONS, *_OF_KIND, *OWN_WRITERS})
 _NEXT = 1_000_000_000  # added to an index for another draw
 _TRIES = 500  # draws of a program, 7 ms each
 
@@ -92,7 +75,7 @@ class WithParts:
 def _find_obstacle_of(part: str, abilities: Collection[str] | None) -> str:
     """The obstacle that every program with this part meets for a compiler with these abilities; "" without any."""
     met = {"strides": part == "as_strided", "regions": part in {*REGIONS} - TAKEN_REGIONS, "changes": part in KINDS}
-    met |= {"flex": part == "flex_attention", "numbers": part == _NUMBERS}
+    met |= {"flex": part == "flex_attention", "numbers": part == "numbers"}
     found = next((name for name, is_met in met.items() if is_met), "")
     return found if abilities is not None and found and OBSTACLES[found].ability not in abilities else ""
 
@@ -105,22 +88,11 @@ def list_parts(case: Case) -> frozenset[str]:
 
 def _add(part: str, case: Case, c: Choices) -> Case | None:
     """The case with the part; None if a few tries find no place for it."""
-    if part in list_parts(case):
-        return case
-    if part in _FORMS:
-        changed = _FORMS[part](case, c)
-        return None if changed is case else changed
-    if part == _NUMBERS:
-        changed = case if case.numbers else add_numbers(case, c)
-        return changed if changed.numbers else None
-    if part in REGIONS:
-        changed = add_regions(case, c, (part,))
-    elif part in KINDS:
-        changed = add_changes(case if case.calls else add_calls(case, c), c, (part,))
-    elif part == "layer":
-        changed = add_layers(case, c)
-    elif part == "as_strided":
-        changed = add_read_by_strides(case, c, 1.0)
-    else:
-        changed = add_operations(case, c, (part,)) if part in DRAWN else case
-    return changed if part in list_parts(changed) else None
+    name = _OF_KIND.get(part, part)
+    if part in list_parts(case) or name not in MUTATIONS:
+        return case if part in list_parts(case) else None
+    if name == "changes":
+        case = case if case.calls else MUTATIONS["calls"].draw(case, c)
+    changed = MUTATIONS[name].draw(case, c, (part,) if name != part else ())
+    is_told = name != part or part in OWN_WRITERS
+    return changed if changed is not case and (not is_told or part in list_parts(changed)) else None

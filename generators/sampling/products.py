@@ -11,6 +11,7 @@ from generators.errors import require
 from generators.program.case import Values
 from generators.program.sizes import ONE, Size, product
 from generators.reasons import Reason
+from generators.sampling.attention import repeat_heads
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.masks import NEG_INF
@@ -136,20 +137,13 @@ def write_masked_attention(b: Builder, c: Choices, value: str, others: Sequence[
         values = Values(added) if added == "normal" else Values(added, scale=c.draw(_LOW))
         mask = b.input("bias", draw_broadcast_shape(c, scores, 2), values, b.dtype_of(q))
     if grouped and not native and c.chance(0.7):
-        k, v = (_repeat_heads(b, c, name, lead[-1]) for name in (k, v))
+        k, v = (repeat_heads(b, c, name, lead[-1], c.pick(("repeat_interleave", "expand"))) for name in (k, v))
     if fused:
         options: dict[str, Any] = {"is_causal": kind == "causal", "enable_gqa": native}
         # Eager's causal mask times a scale of 0 is NaN.
         options |= {"scale": c.draw({None: 4.0, 0.5: 1.0, 1.0: 1.0, -0.5: 1.0, 0.0: 0.5 * (kind != "causal")})}
         return b.op("sdpa", q, k, v, *filter(None, [mask]), to="out", **options)
     return _write_attention(b, c, q, k, v, kind, mask)
-
-
-def _repeat_heads(b: Builder, c: Choices, value: str, heads: Size) -> str:
-    if c.chance(0.5):
-        return b.op("repeat_interleave", value, dim=1, repeats=heads)  # named after the value
-    batch, _, *rest = b.shape(value)
-    return b.op("expand", value, sizes=(batch, heads, *rest))
 
 
 def _poison(b: Builder, c: Choices, k: str, v: str, scores: tuple[Size, ...]) -> tuple[str, str, str]:

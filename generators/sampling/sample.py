@@ -2,36 +2,21 @@
 
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from generators.errors import CaseError
 from generators.program.attention_stub import AttentionCall, emit_attention_stub, list_calls
 from generators.program.case import Case
-from generators.program.portability import TAKEN_REGIONS, find_obstacle
-from generators.program.type_check import is_valid
-from generators.program.writes import is_written
+from generators.program.portability import find_obstacle
 from generators.sampling.attention import attend
 from generators.sampling.blocks import block_module
 from generators.sampling.builder import Builder
-from generators.sampling.calls import add_around, add_calls, add_sizes
-from generators.sampling.changes import add_changes
 from generators.sampling.choices import Choices
-from generators.sampling.dropout import show_dropouts
-from generators.sampling.dtypes import add_dtypes
-from generators.sampling.families import FAMILIES, Family
-from generators.sampling.forms import add_forms
+from generators.sampling.families import FAMILIES
 from generators.sampling.heads import draw_qkv, merge_heads, restore_axes
-from generators.sampling.integers import add_integers
-from generators.sampling.memory import add_memory
-from generators.sampling.numbers import NUMBERS_SHARE, add_numbers
-from generators.sampling.operations import add_operations
-from generators.sampling.regions import add_regions
-from generators.sampling.scans import add_carries
-from generators.sampling.states import add_states
+from generators.sampling.mutations import SHARES, Share, mutate
 from generators.sampling.steps import AttentionExtras, draw_extras, draw_many_extras, insert_noop
-from generators.sampling.writes import add_read_by_strides, insert_writes
 
 
 def _sizes(by_weight: Mapping[float, Sequence[int]]) -> dict[int, float]:
@@ -118,38 +103,67 @@ def draw_tiled_dims(c: Choices) -> dict[str, int]:
     return dims
 
 
-_MODULES = {"bare": 80.0, "block": 20.0}  # a bare attention, judged twice as fast, or a whole module
-TRAINING_SHARE = 0.25
-DYNAMIC_SHARE = 0.02  # the share of cases with dynamic shapes, which take ten times as long to compile
-LINEAR_SHARE = 0.015  # the share of cases with linear attention
-EMPTY_SHARE = 0.006  # the share of cases in which a dimension is 0
-CALLED_SHARE = 0.08  # the share of cases with several calls of the module, which take several times as long
-WRITTEN_CALLED_SHARE = 0.3  # the share of cases with writes that get several calls: a buffer keeps written values
 _EMPTY = {"S": 3.0, "T": 3.0, "B": 2.0}
-HEADS_INNER_SHARE = 0.25  # for kernels: the share of cases with q, k, v in [B, S, H, D] whose contract keeps it
-AUTOCAST_SHARE = 0.03  # the share of cases under autocast, of those that stay well typed
-AROUND_SHARE = 0.03  # the share of cases with autocasts around their calls
-STATES_SHARE = 0.15  # the share of cases whose call is in another state, doubled for kernels
-INTEGERS_SHARE = 0.03  # the share of cases with integers beyond 2^31, or that wrap around
-DTYPES_SHARE = 0.03  # the share of cases with narrow integers, complex numbers, or places in other orders of memory
-STRIDED_SHARE = 0.02  # the share of cases with a read by strides, which depends on how a value lies in memory
-MEMORY_SHARE = 0.03  # the share of cases with arguments that share memory, or writes through odd views
-MASKS_SHARE = 0.3  # the share of random cases that get more dropout, and show its masks
-OPERATIONS_SHARE = 0.08  # the share of cases with operations of the whole table
-REGIONS_SHARE = 0.08  # the share of cases with regions
-CARRIES_SHARE = 0.02  # the share of cases with loops whose steps hand on values
-CHANGED_SHARE = 0.5  # the share of cases with several calls whose module changes between them
-CHANGED_BEFORE_SHARE = 0.01  # the share of cases with a single call whose module changes before it
-RETURNED_TWICE_SHARE = 0.01  # the share of cases that return a value again
-WRITES_SHARE = 0.06  # the share of cases that get in-place writes
-ALONE_SHARE = 0.6  # the share of portable cases whose forms have the arguments in place of the case's operations
-FORMS_SHARE = 0.85  # the share of other portable cases that get forms around their attention
-PORTABLE_REGIONS_SHARE = 0.02
-SIZES_SHARE = 0.15  # the share of portable cases whose later calls have other sizes, for compilers that take these
-_PORTABLE_DTYPES = {"float32": 8.0, "float16": 1.0, "bfloat16": 1.0}
-_DTYPES = {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5}
 _FORMS = 200  # how often dtype, sizes and options are drawn for a program, 50 us each
 _ATTEMPTS = 60  # how many programs are written, 2 ms each, before the limits are ignored
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The weights of the programs of a kind of campaign."""
+
+    name: str
+    families: Mapping[str, float]
+    shares: Mapping[str, Share]  # of mutations
+    dims: Callable[[Choices], dict[str, int]] = draw_dims
+    dtypes: Mapping[str, float] = field(default_factory=lambda: {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5})
+    extras: Callable[[Choices], AttentionExtras] = draw_extras
+    modules: Mapping[str, float] = field(default_factory=lambda: {"bare": 80.0, "block": 20.0})
+    """A bare attention, judged twice as fast, or a whole module."""
+    deviations: Mapping[float, float] = field(default_factory=lambda: {0.02: 2.0, 0.08: 5.0, 0.2: 2.0, 0.5: 1.0})
+    preferences: Mapping[str, Mapping[object, float]] = field(default_factory=dict)
+    """Outcomes that a program prefers, by the name of the decision, where its family has no preference."""
+    overrides: Mapping[str, Mapping[object, float]] = field(default_factory=dict)
+    """The same, but before the preferences of its family. None: no outcome."""
+    training: float = 0.25
+    dynamic: float = 0.02  # with dynamic shapes, which take ten times as long to compile
+    empty: float = 0.0  # with a dimension of 0
+    heads_inner: float = 0.0  # of cases with q, k, v in [B, S, H, D]: the contract keeps it
+
+
+MODULES = Profile("", {name: row.weight for name, row in FAMILIES.items()}, SHARES, empty=0.006)
+FUNCTIONS = Profile(
+    "contracted",
+    {name: row.weight for name, row in FAMILIES.items() if row.write is None},
+    {"states": 0.3},
+    draw_tiled_dims,
+    extras=draw_many_extras,
+    modules={"bare": 1.0},
+    deviations={0.02: 5.0, 0.08: 4.0, 0.2: 1.0},
+    # A kernel does not see how steps are spelled, so these choices vary beyond most families' preferences.
+    preferences={
+        "heads.group": {"none": 7.0, "group": 2.0, "one": 1.0},
+        "values": {"normal": 7.0, "outliers": 1.0, "integers": 1.0, "one_row": 1.0},
+        "scale.value": {None: 7.0, 0.5: 1.0, 0.3: 1.0, -0.5: 1.0, 4.0: 0.5},
+        "softmax.upcast": {"none": 1.0},
+    },
+    # Kernels take no finite fill, so a row without a key can't be compared with one.
+    overrides={"mask.fill": {float("-inf"): 6.0, None: 4.0}},
+    training=0.5,
+    dynamic=0.0,
+    heads_inner=0.25,
+)
+"""Bare attentions, for functions that compute attention alone."""
+PORTABLE = Profile(
+    "portable",
+    {name: row.weight if row.portable is None else row.portable for name, row in FAMILIES.items()},
+    {"forms": 0.94, "regions": SHARES["regions"], "sizes": 0.15},
+    draw_coinciding_dims,
+    {"float32": 8.0, "float16": 1.0, "bfloat16": 1.0},
+    training=0.0,
+    dynamic=0.001,
+)
+"""Programs for compilers of inference programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,163 +200,95 @@ def sample(
     With `abilities`, those of a compiler of inference programs, the case is one without `find_obstacle`, and mostly has
     forms that such compilers get wrong (`generators/sampling/forms.py`).
     """
-    if abilities is not None:
-        drawn = (
-            _sample_portable(f"{seed}:{index}:portable:{n}", abilities, family=family, dtype=dtype, device=device)
-            for n in itertools.count()
-        )
-        return next(case for case in drawn if not find_obstacle(case, abilities))
-    if attention_only:
-        all_limits = itertools.chain(itertools.repeat(limits, _ATTEMPTS), itertools.repeat(NO_LIMITS))
-        cases = (_for_kernels(f"{seed}:{index}:contracted:{n}", within) for n, within in enumerate(all_limits))
-        case = next(case for case in cases if case is not None and emit_attention_stub(case) is not None)
-        changed = add_states(case, Choices(f"{seed}:{index}:states"), 2 * STATES_SHARE)
-        is_taken = emit_attention_stub(changed) is not None and all(map(limits.accepts, list_calls(changed)))
-        return changed if is_taken else case
-    if not family and Choices(f"{seed}:{index}:linear").chance(LINEAR_SHARE):
-        family = "linear_attention"
-    case = _sample_module(seed, index, family=family, dtype=dtype, mode=mode, device=device)
-    operations = Choices(f"{seed}:{index}:operations")
-    if operations.chance(OPERATIONS_SHARE):
-        case = add_operations(case, operations)
-    changes = Choices(f"{seed}:{index}:changes")
-    if changes.chance(CHANGED_SHARE if case.calls else CHANGED_BEFORE_SHARE):
-        case = add_changes(case, changes)
-    regions = Choices(f"{seed}:{index}:regions")
-    if regions.chance(REGIONS_SHARE):
-        case = add_regions(case, regions)
-    carries = Choices(f"{seed}:{index}:carries")
-    if carries.chance(CARRIES_SHARE):
-        case = add_carries(case, carries)
-    case = show_dropouts(case, Choices(f"{seed}:{index}:masks"), MASKS_SHARE)
-    case = add_integers(case, Choices(f"{seed}:{index}:integers"), INTEGERS_SHARE)
-    case = add_dtypes(case, Choices(f"{seed}:{index}:dtypes"), DTYPES_SHARE)
-    case = add_read_by_strides(case, Choices(f"{seed}:{index}:strided"), STRIDED_SHARE)
-    case = add_memory(case, Choices(f"{seed}:{index}:memory"), MEMORY_SHARE)
-    numbers = Choices(f"{seed}:{index}:numbers")
-    if numbers.chance(NUMBERS_SHARE):
-        case = add_numbers(case, numbers)
-    around = Choices(f"{seed}:{index}:around")
-    if around.chance(AROUND_SHARE):
-        case = add_around(case, around)
-    again = Choices(f"{seed}:{index}:again")
-    if again.chance(RETURNED_TWICE_SHARE):
-        case = replace(case, returns=(*case.returns, again.pick(case.returns)))
-    return add_states(case, Choices(f"{seed}:{index}:states"), STATES_SHARE)
+    profile = PORTABLE if abilities is not None else FUNCTIONS if attention_only else MODULES
+    given = {"dtype": dtype, "device": device}
+    given |= {"family": "" if attention_only else family, "mode": "" if abilities is not None else mode}
+    for attempt in itertools.count():
+        within = limits if attempt < _ATTEMPTS else NO_LIMITS
+
+        def accepts(case: Case, within: Limits = within) -> bool:
+            if abilities is not None:
+                return not find_obstacle(case, abilities)
+            return not attention_only or (
+                bool(case.contracts)
+                and all(map(within.accepts, list_calls(case)))
+                and emit_attention_stub(case) is not None
+            )
+
+        name = ":".join(filter(None, (f"{seed}:{index}", profile.name, str(attempt or ""))))
+        case = draw(Choices(name), Choices(f"{name}:extras"), profile, limits=within, **given)
+        if accepts(case):
+            return mutate(case, partial(_choose, name), profile.shares, accepts)
+    raise AssertionError
 
 
-def _sample_module(seed: int, index: int, *, family: str, dtype: str, mode: str, device: str) -> Case:
-    calls = Choices(f"{seed}:{index}:calls")
-    if calls.chance(CALLED_SHARE):
-        mode = mode or calls.draw({"": 7.0, "training": 3.0})
-        return add_calls(draw(*_choices(seed, index), family=family, dtype=dtype, mode=mode, device=device), calls)
-    drawn = partial(draw, family=family, dtype=dtype, mode=mode, device=device)
-    empty = Choices(f"{seed}:{index}:empty")
-    if empty.chance(EMPTY_SHARE):
-        # A program that can't have a size of 0 (an index, a size of -1) is drawn again without it.
-        with suppress(CaseError):
-            return drawn(*_choices(seed, index), sizes={empty.draw(_EMPTY): 0})
-    case = drawn(*_choices(seed, index))
-    return add_calls(case, calls) if is_written(case) and calls.chance(WRITTEN_CALLED_SHARE) else case
-
-
-def _sample_portable(seed: str, abilities: Collection[str], *, family: str, dtype: str, device: str) -> Case:
-    c = Choices(seed)
-    family = family or c.draw({name: one.portable or one.weight for name, one in FAMILIES.items()})
-    dtype, sizes, rare = dtype or c.draw(_PORTABLE_DTYPES), draw_coinciding_dims(c), Choices(f"{seed}:extras")
-    try:
-        case = draw(c, rare, family=family, dtype=dtype, mode="inference", sizes=sizes, device=device)
-    except CaseError:  # a program that can't have a size of 0
-        case = draw(c, rare, family=family, dtype=dtype, mode="inference", device=device)
-    if find_obstacle(case, abilities):
-        return case
-    is_alone = c.chance(ALONE_SHARE)
-    if is_alone or c.chance(FORMS_SHARE):
-        case = add_forms(replace(case, dynamic=False), c, alone=is_alone)
-    if c.chance(PORTABLE_REGIONS_SHARE):
-        case = add_regions(case, c, sorted(TAKEN_REGIONS))
-    if "dynamic" in abilities and c.chance(SIZES_SHARE):
-        case = add_sizes(case, c)
-    return case
-
-
-def _choices(seed: int, index: int) -> tuple[Choices, Choices]:
-    # Rare features have choices of their own, so that the rest of a case does not depend on them.
-    return Choices(f"{seed}:{index}"), Choices(f"{seed}:{index}:extras")
+def _choose(name: str, mutation: str) -> Choices:
+    return Choices(f"{name}:{mutation}")
 
 
 def draw(
     c: Choices,
     rare: Choices,
+    profile: Profile = MODULES,
     *,
+    limits: Limits = NO_LIMITS,
     family: str = "",
     dtype: str = "",
     mode: str = "",
-    sizes: Mapping[str, int] | None = None,
     device: str = "cpu",
 ) -> Case:
-    """The case that these choices decide. `rare` decides rare features. `sizes` fixes some dimensions."""
-    drawn = FAMILIES[family] if family else _family(c, FAMILIES)
-    c.preferences = drawn.preferences
-    c.deviation = c.draw({0.02: 2.0, 0.08: 5.0, 0.2: 2.0, 0.5: 1.0})
-    drawn_dtype, dims = c.draw(_DTYPES), draw_dims(c)
-    drawn_mode = "training" if c.chance(TRAINING_SHARE) else "inference"
-    b = Builder({**dims, **(sizes or {})}, dtype or drawn_dtype, mode or drawn_mode, device)
-    extras = draw_extras(rare)
-    if drawn.write is not None:
-        returns = drawn.write(b, c)
-    else:
-        returns = (_bare if c.choose("module", _MODULES) == "bare" else block_module)(b, c, extras)
-    case = b.case(returns, dynamic=c.chance(DYNAMIC_SHARE))
-    if rare.chance(AUTOCAST_SHARE):
-        cast = replace(case, autocast=rare.draw({"bfloat16": 3.0, "float16": 1.0}), contracts=())
-        case = cast if is_valid(cast) else case
-    return insert_writes(case, rare) if rare.chance(WRITES_SHARE) and case.autocast is None else case
-
-
-def _family(c: Choices, families: Mapping[str, Family]) -> Family:
-    return families[c.draw({name: family.weight for name, family in families.items()})]
-
-
-def _for_kernels(seed: str, limits: Limits) -> Case | None:
-    """A case whose attention a kernel can compute; None if it has no contract or is outside of the limits."""
-    c = Choices(seed)
-    family = _family(c, {name: family for name, family in FAMILIES.items() if family.write is None})
-    # A kernel does not see how steps are spelled, so these choices vary beyond most families' preferences.
-    c.preferences = {
-        "heads.group": c.draw({"none": 7.0, "group": 2.0, "one": 1.0}),
-        "values": c.draw({"normal": 7.0, "outliers": 1.0, "integers": 1.0, "one_row": 1.0}),
-        "scale.value": c.draw({None: 7.0, 0.5: 1.0, 0.3: 1.0, -0.5: 1.0, 4.0: 0.5}),
-        "softmax.upcast": "none",
-    } | dict(family.preferences)
-    if c.chance(0.6):
-        # Kernels take no finite fill, so a row without a key can't be compared with one.
-        c.preferences = {**c.preferences, "mask.fill": float("-inf")}
-    c.deviation = c.draw({0.02: 5.0, 0.08: 4.0, 0.2: 1.0})
+    """The case that these choices decide, without mutations. `rare` decides rare features, so that the rest does not
+    depend on them. A few tries keep its attention within the limits."""
+    row = FAMILIES[family or c.draw(profile.families)]
+    preferred, before = (
+        {name: c.draw(options) for name, options in drawn.items()} for drawn in (profile.preferences, profile.overrides)
+    )
+    before = {name: outcome for name, outcome in before.items() if outcome is not None}
+    c.preferences = {**preferred, **row.preferences, **before}
+    c.deviation = c.draw(profile.deviations)
     for _ in range(_FORMS):
-        dims, extras = draw_tiled_dims(c), draw_many_extras(c)
-        if extras.causal == "bottom_right" and dims["T"] < dims["S"] and c.chance(0.7):
+        drawn_dtype, dims = c.draw(profile.dtypes), profile.dims(c)
+        drawn_mode = "training" if c.chance(profile.training) else "inference"
+        extras = profile.extras(rare)
+        if extras.causal == "bottom_right" and dims["T"] < dims["S"] and rare.chance(0.7):
             # The first queries would see no key.
             dims["S"], dims["T"] = dims["T"], dims["S"]
         if limits.head_dims:
             dims["D"] = c.pick(limits.head_dims)
             dims["V"] = dims["D"] if c.chance(0.8) else c.pick(limits.head_dims)
-        dtype, training = c.draw(_DTYPES), c.chance(0.5)
         shapes = tuple((dims["B"], dims["H"], dims[length], dims[dim]) for length, dim in ("SD", "TD", "TV"))
-        if limits.accepts(AttentionCall(dtype, shapes, extras.options, training)):
+        if limits.accepts(
+            AttentionCall(dtype or drawn_dtype, shapes, extras.options, (mode or drawn_mode) == "training")
+        ):
             break
-    else:
-        return None
-    b = Builder(dims, dtype, "training" if training else "inference")
-    returns = _bare(b, c, extras, heads_inner=c.chance(HEADS_INNER_SHARE))
-    case = b.case(returns, dynamic=False)
-    return case if case.contracts and all(map(limits.accepts, list_calls(case))) else None
+    if rare.chance(profile.empty):
+        dims[rare.draw(_EMPTY)] = 0
+
+    def write() -> Case:
+        b = Builder({**dims}, dtype or drawn_dtype, mode or drawn_mode, device)
+        if row.write is not None:
+            returns = row.write(b, c)
+        elif c.choose("module", profile.modules) == "bare":
+            returns = _bare(b, c, extras, profile.heads_inner)
+        else:
+            returns = block_module(b, c, extras)
+        return b.case(returns, dynamic=c.chance(profile.dynamic))
+
+    try:
+        return write()
+    except CaseError:
+        if all(dims.values()):
+            raise
+        # A program that can't have a size of 0: an index, a size of -1.
+        dims = {name: size or 1 for name, size in dims.items()}
+        return write()
 
 
-def _bare(b: Builder, c: Choices, extras: AttentionExtras, *, heads_inner: bool = False) -> list[str]:
+def _bare(b: Builder, c: Choices, extras: AttentionExtras, heads_inner: float) -> list[str]:
+    keeps_axes = heads_inner > 0 and c.chance(heads_inner)
     qkv = draw_qkv(b, c)
     output, intermediates = attend(b, c, qkv, extras)
-    if heads_inner and (back := restore_axes(b, c, qkv, output)) != output:
+    if keeps_axes and (back := restore_axes(b, c, qkv, output)) != output:
         output = back
     elif c.chance(0.3):
         output = merge_heads(b, c, output)

@@ -1,35 +1,24 @@
 """Adds loops whose steps hand values to the next step: recurrent layers, gated and linear, one after another."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 from generators.errors import require
 from generators.program.case import Carry, Case, Region, Values
 from generators.program.sizes import Size, product
 from generators.reasons import Reason
-from generators.sampling.builder import Builder, draw_valid
+from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 
-_TRIES = 8
 _KINDS = {"scan": 8.0, "loop": 1.0}
 _COUNTS = {1: 6.0, 2: 3.0, 3: 1.0}  # of values that a step hands on
 _CHAINED = {1: 6.0, 2: 3.0, 3: 1.0}  # of loops, each over the results of the one before
 _MOST_STEPS, _MOST_ELEMENTS = 33, 1 << 12
-_STARTS = {"input": 5.0, "parameter": 2.0, "zeros": 2.0, "first_row": 1.0}
-_MIXES = {"linear": 4.0, "decay": 2.0, "gate": 3.0, "vector": 2.0, "kept": 1.0}
-_TERMS = {"row": 5.0, "linear": 2.0, "gated": 2.0, "none": 1.0}
-_ACTIVATIONS = {"none": 4.0, "tanh": 3.0, "sigmoid": 2.0, "sin": 1.0}
-_OUTPUTS = {"new": 3.0, "copy": 2.0, "scaled": 2.0, "before": 2.0, "linear": 2.0, "sum": 1.0}
 _SCALE = 0.3  # of weights: values stay near 1 over many steps
 
 
 def add_carries(case: Case, c: Choices) -> Case:
-    """The case with loops with carries, each over the results of the one before. Unchanged if none fits."""
-    return draw_valid(case, partial(_add, c=c), _TRIES)
-
-
-def _add(case: Case, c: Choices) -> Case:
-    require(not case.checkpoint and case.autocast is None, "scans are drawn alone", Reason.NOTHING)
+    """The case with loops with carries, each over the results of the one before. Raises CaseError if none fits."""
     b = Builder.reopen(case)
     found = [name for name in b.list_floats() if _is_loopable(b, name)]
     require(bool(found), "nothing has rows to loop over", Reason.NOTHING)
@@ -90,7 +79,7 @@ class _Loop:
 
     def _start(self) -> str:
         b, shape, dtype = self.b, self.shape[1:], self.b.dtype_of(self.rows[0])
-        match self.c.draw(_STARTS):
+        match self.c.draw({"input": 5.0, "parameter": 2.0, "zeros": 2.0, "first_row": 1.0}):
             case "zeros":
                 return b.op("zeros", to="start", sizes=shape, dtype=dtype)
             case "first_row":
@@ -101,32 +90,15 @@ class _Loop:
     def _step(self, state: str) -> str:
         """The next value of a state, as a row or as a state."""
         b, c, row = self.b, self.c, self.c.pick(self.rows)
-        match c.draw(_MIXES):
-            case "linear":
-                mixed = b.op("matmul", state, self.weight, to="mixed")
-            case "decay":
-                mixed = b.op("mul", state, to="mixed", other=c.pick((0.5, -1.0, 0.9)))
-            case "gate":
-                mixed = b.op("mul", b.op("sigmoid", row, to="gate"), state, to="mixed")
-            case "vector":
-                mixed = b.op("mul", state, self.vector, to="mixed")
-            case _:
-                mixed = state
+        mixed = c.draw(_MIXES)(self, state, row)
         if len(self.states) > 1 and c.chance(0.6):
             mixed = b.op(c.pick(("add", "mul")), mixed, c.pick(self.states), to="mixed")
-        match c.draw(_TERMS):
-            case "row":
-                mixed = b.op("add", mixed, c.pick(self.rows), to="sum")
-            case "linear":
-                mixed = b.op("add", mixed, b.op("matmul", row, self.weight, to="term"), to="sum")
-            case "gated":
-                mixed = b.op("add", mixed, b.op("mul", row, self.vector, to="term"), to="sum")
-            case _:
-                pass
+        term = c.draw(_TERMS)(self, row)
+        mixed = b.op("add", mixed, term, to="sum") if term else mixed
         if c.chance(0.4):
             mixed = self._take_row(mixed)
-        activation = c.draw(_ACTIVATIONS)
-        return b.op("clone" if activation == "none" else activation, mixed, to="new")
+        activation = c.draw({"clone": 4.0, "tanh": 3.0, "sigmoid": 2.0, "sin": 1.0})
+        return b.op(activation, mixed, to="new")
 
     def _take_row(self, value: str) -> str:
         whole = self.b.rank(value) == len(self.shape)
@@ -134,18 +106,32 @@ class _Loop:
 
     def _output(self, value: str) -> str:
         """A value of which each step gives a row."""
-        b, row, state = self.b, self.c.pick(self.rows), self.c.pick(self.states)
-        wide = value if b.rank(value) == len(self.shape) else b.op("mul", row, value, to="out")
-        match self.c.draw(_OUTPUTS):
-            case "scaled":
-                return b.op("mul", wide, to="out", other=2.0)
-            case "before":
-                return b.op("mul", row, state, to="out")
-            case "linear":
-                return b.op("matmul", wide, self.weight, to="out")
-            case "sum":
-                return b.op("sum", wide, to="out", dim=-1)
-            case "copy":
-                return b.op("clone", wide, to="out")
-            case _:
-                return wide
+        row, state = self.c.pick(self.rows), self.c.pick(self.states)
+        wide = value if self.b.rank(value) == len(self.shape) else self.b.op("mul", row, value, to="out")
+        return self.c.draw(_OUTPUTS)(self, wide, row, state)
+
+
+_MIXES: dict[Callable[[_Loop, str, str], str], float] = {
+    lambda loop, state, _: loop.b.op("matmul", state, loop.weight, to="mixed"): 4.0,
+    lambda loop, state, _: loop.b.op("mul", state, to="mixed", other=loop.c.pick((0.5, -1.0, 0.9))): 2.0,
+    lambda loop, state, row: loop.b.op("mul", loop.b.op("sigmoid", row, to="gate"), state, to="mixed"): 3.0,
+    lambda loop, state, _: loop.b.op("mul", state, loop.vector, to="mixed"): 2.0,
+    lambda _loop, state, _: state: 1.0,
+}
+"""What becomes of a state in a step, with a row."""
+_TERMS: dict[Callable[[_Loop, str], str], float] = {
+    lambda loop, _: loop.c.pick(loop.rows): 5.0,
+    lambda loop, row: loop.b.op("matmul", row, loop.weight, to="term"): 2.0,
+    lambda loop, row: loop.b.op("mul", row, loop.vector, to="term"): 2.0,
+    lambda _loop, _row: "": 1.0,
+}
+"""What a step adds, made from a row; "" for nothing."""
+_OUTPUTS: dict[Callable[[_Loop, str, str, str], str], float] = {
+    lambda _loop, wide, _row, _state: wide: 3.0,
+    lambda loop, wide, _row, _state: loop.b.op("clone", wide, to="out"): 2.0,
+    lambda loop, wide, _row, _state: loop.b.op("mul", wide, to="out", other=2.0): 2.0,
+    lambda loop, _wide, row, state: loop.b.op("mul", row, state, to="out"): 2.0,
+    lambda loop, wide, _row, _state: loop.b.op("matmul", wide, loop.weight, to="out"): 2.0,
+    lambda loop, wide, _row, _state: loop.b.op("sum", wide, to="out", dim=-1): 1.0,
+}
+"""Results of a step, made from its value, a row and a state."""

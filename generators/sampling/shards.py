@@ -22,7 +22,7 @@ def add_shards(case: Case, c: Choices) -> Case:
     The axes are any, or those of one dimension: heads, batch, sequence, features of a weight. On a mesh this holds for
     each of its dimensions. Some values within the program are laid out anew.
     """
-    if any(item.shards != (None, None) for item in case.inputs):
+    if any(item.shards != (None, None) or item.part for item in case.inputs):
         return case
     has_mesh = c.chance(_MESH_SHARE)
     ranks = 4 if has_mesh else 2

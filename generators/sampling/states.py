@@ -12,8 +12,8 @@ from generators.sampling.choices import Choices
 from generators.sampling.variants import reshape_views
 
 
-def add_states(case: Case, c: Choices, share: float) -> Case:
-    """For this share of cases, the case with its call in one or two other states, each if that is valid:
+def change_states(case: Case, c: Choices) -> Case:
+    """The case with its call in one or two other states, each if that is valid:
 
     - `_change_mode`: torch's inference mode, or the gradient of a sum
     - `_make_constant`: some inputs need no gradient
@@ -21,8 +21,7 @@ def add_states(case: Case, c: Choices, share: float) -> Case:
     - `_enlarge`: an argument has large numbers; mostly another has small numbers, so that their product keeps its size
     """
     fitting = {state: weight for state, weight in _STATES.items() if case.training or state is not _make_constant}
-    count = c.draw({1: 3.0, 2: 1.0}) if c.chance(share) else 0
-    for state in dict.fromkeys(c.draw(fitting) for _ in range(count)):
+    for state in dict.fromkeys(c.draw(fitting) for _ in range(c.draw({1: 3.0, 2: 1.0}))):
         case = draw_valid(case, partial(state, c=c))
     return case
 

@@ -1,7 +1,7 @@
 """Single steps of attention: soft caps, ALiBi, sinks, the softmax, and steps that change nothing."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from generators.program.case import Values
@@ -36,41 +36,6 @@ class ScoreStep:
     spell: Callable[[Builder, Choices, str, Any, Visibility], str]
     """Writes the changed scores, and notes the value in the contract."""
     after_mask: bool = False
-
-
-EXTRAS_SHARE = 0.07
-"""The share of cases with such extras. Low, because compilers rarely see them and judging takes longer."""
-_STEP_SHARE = 0.12
-"""The share of each step in cases of campaigns of attention functions."""
-_SINGLE = {"window": 2.0, "bottom_right": 1.0}
-_CORNERS: dict[str | None, float] = {None: 3.0, "top_left": 4.0, "bottom_right": 3.0}
-
-
-def draw_extras(c: Choices) -> AttentionExtras:
-    """Mostly none, else a single extra."""
-    if not c.chance(EXTRAS_SHARE):
-        return AttentionExtras()
-    name = c.draw({name: step.weight for name, step in SCORE_STEPS.items()} | _SINGLE)
-    if name == "window":
-        return AttentionExtras(window=True, causal=c.draw(_CORNERS))
-    if name == "bottom_right":
-        return AttentionExtras(causal=name)
-    return AttentionExtras((name,))
-
-
-def draw_many_extras(c: Choices) -> AttentionExtras:
-    """For campaigns of attention functions: each extra is frequent, several at once are rare."""
-    causal, window = c.draw(
-        {
-            (None, False): 54.0,
-            ("top_left", False): 20.0,
-            ("bottom_right", False): 9.0,
-            (None, True): 4.0,
-            ("top_left", True): 5.0,
-            ("bottom_right", True): 4.0,
-        }
-    )
-    return AttentionExtras(tuple(name for name in SCORE_STEPS if c.chance(_STEP_SHARE)), causal, window)
 
 
 def draw_visibility(b: Builder, c: Choices, extras: AttentionExtras, query: Size, key: Size) -> Visibility:
@@ -160,6 +125,37 @@ SCORE_STEPS: Mapping[str, ScoreStep] = {
 """By option, in the order in which they are written."""
 
 
+EXTRAS_SHARE = 0.07
+"""The share of cases with such extras. Low, because compilers rarely see them and judging takes longer."""
+_STEP_SHARE = 0.12
+"""The share of each step in cases of campaigns of attention functions."""
+_SINGLE: Mapping[AttentionExtras, float] = {
+    **{AttentionExtras((name,)): step.weight for name, step in SCORE_STEPS.items()},
+    AttentionExtras(window=True): 0.6,
+    AttentionExtras(window=True, causal="top_left"): 0.8,
+    AttentionExtras(window=True, causal="bottom_right"): 0.6,
+    AttentionExtras(causal="bottom_right"): 1.0,
+}
+_MASKS: Mapping[AttentionExtras, float] = {
+    AttentionExtras(): 54.0,
+    AttentionExtras(causal="top_left"): 20.0,
+    AttentionExtras(causal="bottom_right"): 9.0,
+    AttentionExtras(window=True): 4.0,
+    AttentionExtras(window=True, causal="top_left"): 5.0,
+    AttentionExtras(window=True, causal="bottom_right"): 4.0,
+}
+
+
+def draw_extras(c: Choices) -> AttentionExtras:
+    """Mostly none, else a single extra."""
+    return c.draw(_SINGLE) if c.chance(EXTRAS_SHARE) else AttentionExtras()
+
+
+def draw_many_extras(c: Choices) -> AttentionExtras:
+    """For campaigns of attention functions: each extra is frequent, several at once are rare."""
+    return replace(c.draw(_MASKS), steps=tuple(name for name in SCORE_STEPS if c.chance(_STEP_SHARE)))
+
+
 def spell_softmax(b: Builder, c: Choices, scores: str, like: str) -> str:
     """Softmax of `scores` (last axis: keys), in the dtype of `like`, the values that the weights multiply."""
     rank = b.rank(scores)
@@ -201,37 +197,32 @@ def spell_softmax(b: Builder, c: Choices, scores: str, like: str) -> str:
     return probs
 
 
-_STEPS = {"contiguous": 3.0, "clone": 2.0, "there_and_back": 2.0, "reshape": 1.0}
-_STEPS |= dict.fromkeys(("zero", "one", "up_and_down", "double_transpose"), 1.0)
+def _there_and_back(b: Builder, c: Choices, value: str) -> str:
+    axis = c.below(b.rank(value) + 1)
+    return b.op("squeeze", b.op("unsqueeze", value, dim=axis), dim=axis)
+
+
+def _up_and_down(b: Builder, _c: Choices, value: str) -> str:
+    dtype = b.dtype_of(value)
+    return b.op("cast", b.op("cast", value, dtype="float64" if dtype == "float32" else "float32"), dtype=dtype)
+
+
+_NOOPS: Mapping[Callable[[Builder, Choices, str], str], float] = {
+    lambda b, _, x: b.op("contiguous", x): 3.0,
+    lambda b, c, x: b.op("clone", x, memory_format=c.pick(("preserve", "contiguous"))): 2.0,
+    _there_and_back: 2.0,
+    lambda b, _, x: b.op("view", b.op("reshape", x, sizes=(Size.of(-1),)), sizes=b.shape(x)): 1.0,
+    lambda b, c, x: b.op("add", x, other=c.pick((0, 0.0)), form=c.pick(("operator", "method", "function"))): 1.0,
+    lambda b, c, x: b.op(c.pick(("mul", "div")), x, other=c.pick((1, 1.0)), reverse=False): 1.0,
+    _up_and_down: 1.0,
+    lambda b, _, x: b.op("transpose", b.op("transpose", x, dim0=-1, dim1=-2), dim0=-2, dim1=-1): 1.0,
+}
 
 
 def insert_noop(b: Builder, c: Choices, value: str) -> str:
-    """The value, rarely after inserted steps that change nothing."""
+    """The floating value, rarely after inserted steps that change nothing."""
     amount = c.deviation / 5
     while c.chance(amount):
-        value = _one_step(b, c, value)
+        value = c.draw(_NOOPS)(b, c, value)
         amount /= 3
     return value
-
-
-def _one_step(b: Builder, c: Choices, value: str) -> str:
-    step = c.draw(_STEPS)
-    rank, dtype = b.rank(value), b.dtype_of(value)
-    if step == "clone":
-        return b.op("clone", value, memory_format=c.pick(("preserve", "contiguous")))
-    if step == "there_and_back":
-        axis = c.below(rank + 1)
-        return b.op("squeeze", b.op("unsqueeze", value, dim=axis), dim=axis)
-    if step == "reshape":
-        flat = b.op("reshape", value, sizes=(Size.of(-1),))
-        return b.op("view", flat, sizes=b.shape(value))
-    if step == "zero" and b.is_float(value):
-        return b.op("add", value, other=c.pick((0, 0.0)), form=c.pick(("operator", "method", "function")))
-    if step == "one" and b.is_float(value):
-        return b.op(c.pick(("mul", "div")), value, other=c.pick((1, 1.0)), reverse=False)
-    if step == "up_and_down" and b.is_float(value):
-        wide = "float64" if dtype == "float32" else "float32"
-        return b.op("cast", b.op("cast", value, dtype=wide), dtype=dtype)
-    if step == "double_transpose" and rank >= 2:
-        return b.op("transpose", b.op("transpose", value, dim0=-1, dim1=-2), dim0=-2, dim1=-1)
-    return b.op("contiguous", value)

@@ -20,7 +20,7 @@ from benchmarks.oracle_power.simulated import simulated
 from benchmarks.oracle_power.table import looked_for, printed, shared_problem, tasks
 from fuzz.check.judge.attention.judge import judge
 from fuzz.check.run.attention.call import Call
-from fuzz.check.torch_api.exceptions import Unsupported
+from fuzz.check.torch_api.exceptions import SubjectError
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -208,7 +208,7 @@ def test_right_implementations_are_counted(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.samples
 @pytest.mark.parametrize("scale", [-0.5, 0.0])
 def test_flash_is_not_asked_where_it_multiplies_masked_scores_by_no_positive_scale(scale: float) -> None:
-    with pytest.raises(Unsupported, match="scale"):
+    with pytest.raises(SubjectError, match="scale"):
         correct._where_right(refuse_to_run)(*torch.zeros(3, 1, 1, 2, 2), scale=scale, causal="top_left")
 
 
@@ -217,7 +217,7 @@ def test_flash_is_not_asked_where_elements_of_the_query_overlap() -> None:
     q = torch.zeros(1, 2, 5).unfold(
         2, 4, 1
     )  # [batch, seq_len, heads, head_dim]: features of neighbouring heads overlap
-    with pytest.raises(Unsupported, match="query"):
+    with pytest.raises(SubjectError, match="query"):
         correct._where_right(refuse_to_run)(q.transpose(1, 2), *torch.zeros(2, 1, 2, 2, 4), scale=0.5)
 
 

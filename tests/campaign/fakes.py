@@ -7,13 +7,17 @@ among the rules: the directory for `--corpus`.
 import json
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fuzz import cli
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.campaign.options import Budget, Options
+from fuzz.events import CaseJudged
+from fuzz.protocol import CoverageItem, Verdict
+from generators.errors import UserError
 from generators.program.case import Case, Input, Op
 from generators.program.sizes import Size
 
@@ -71,6 +75,20 @@ def sampler(*special: str, every: int = 2) -> Callable[..., Case]:
         return case(*kinds, rows=choice.randint(2, 9))
 
     return sample
+
+
+def judged(index: int = 0, coverage: Iterable[CoverageItem] = (), **verdicts: Verdict) -> CaseJudged:
+    """The verdicts on a case, as an event."""
+    return CaseJudged(index, case("exp").id, 0, verdicts, None, coverage=tuple(coverage))
+
+
+def events(out: Path, *names: str) -> list[dict[str, Any]]:
+    """The events of a run; none before it begins."""
+    from fuzz.run_store import read_events  # a fake host needs no store, and starts faster without
+
+    with suppress(UserError):
+        return read_events(out, *names)
+    return []
 
 
 def run(directory: Path, budget: str, rules: str) -> int:

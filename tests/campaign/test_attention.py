@@ -1,7 +1,6 @@
 """Campaigns over attention functions of one's own, and the check for test suites of their authors."""
 
 import itertools
-import json
 import subprocess
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from fuzz.testing import check_attention
 from generators.program.case import Case
 from generators.program.emit import source
 from generators.sampling.sample import Limits, sample
-from tests.campaign.fakes import case, options
+from tests.campaign.fakes import case, events, judged, options
 from tests.check.planted_attention import only_float64, right, without_last_key
 from tests.command import run_command
 
@@ -47,8 +46,7 @@ def test_a_kernel_with_one_fault_gives_one_finding_and_says_where(
     assert f"wrong_result under {SUBJECT}" in ending.summary
     (found,) = (tmp_path / "found").glob("*.case.yaml")
     assert SUBJECT in found.read_text()
-    events = [json.loads(line) for line in (given.out / "events.ndjson").read_text().splitlines()]
-    (saved,) = (event for event in events if event["event"] == "FindingSaved")
+    (saved,) = events(given.out, "FindingSaved")
     assert saved["where"].startswith("out: ")
 
 
@@ -70,8 +68,7 @@ def test_most_cases_are_ones_that_the_function_takes(tmp_path: Path, monkeypatch
     name = "narrow:attention"
     given = options(tmp_path, "60x", subjects=(name,), worker_config=WorkerConfig(named=(name,)))
     run_campaign(given, sample)
-    events = [json.loads(line) for line in (given.out / "events.ndjson").read_text().splitlines()]
-    skipped = [event["skipped"] for event in events if event["event"] == "CaseJudged" and event["skipped"]]
+    skipped = [event["skipped"] for event in events(given.out, "CaseJudged") if event["skipped"]]
     assert len(skipped) <= 12
 
 
@@ -106,10 +103,10 @@ def test_a_function_that_takes_no_case_fails(tmp_path: Path) -> None:
 def test_failures_that_are_not_confirmed_in_time_fail_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
         out = Path(next(word.removeprefix("--out=") for word in command if word.startswith("--out=")))
-        results, one = Results(out), case("exp")
-        failure = SubjectResult("inductor", Verdict.TIMEOUT)
-        results.record_case(one, position=(1, frozenset()), unexplained=[(one, failure)])
-        results.close()
+        one = case("exp")
+        with Results(out) as results:
+            failure = SubjectResult("inductor", Verdict.TIMEOUT)
+            results.record_case(one, judged(), unexplained=[(one, failure)])
         return subprocess.CompletedProcess(command, 0, "2 suspicions not investigated yet", "")
 
     monkeypatch.setattr(subprocess, "run", run)

@@ -8,6 +8,7 @@ import pytest
 from corpus import casefile
 from fuzz.bug_identity import Symptom, bug_relevant_rewrites, is_same_failure
 from fuzz.campaign.investigation import Investigation
+from fuzz.events import SuspicionOutcome
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import (
     BiasedErrors,
@@ -23,7 +24,6 @@ from fuzz.protocol.failures import (
     normalize,
 )
 from fuzz.protocol.rewrites import OtherConstant, WrongRewrite
-from fuzz.run_store import SuspicionOutcome
 from fuzz.subjects import get_spec
 from generators.program.case import Case, LaterCall
 from generators.program.features import features

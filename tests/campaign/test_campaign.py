@@ -1,7 +1,5 @@
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +14,7 @@ from fuzz.run_store import FindingRow, Results
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.emit import source
-from tests.campaign.fakes import case, options, raised, sampler, setup
+from tests.campaign.fakes import case, events, options, raised, sampler, setup
 
 pytestmark = pytest.mark.worker
 
@@ -35,23 +33,15 @@ def found(given: Options) -> list[Entry]:
 
 
 def rows(given: Options) -> tuple[list[FindingRow], dict[str, int]]:
-    results = Results(given.out)
-    try:
+    with Results(given.out) as results:
         return results.findings(), results.outcomes()
-    finally:
-        results.close()
-
-
-def events(given: Options, name: str = "") -> list[dict[str, Any]]:
-    lines = map(json.loads, (given.out / "events.ndjson").read_text().splitlines())
-    return [line for line in lines if name in ("", line["event"])]
 
 
 def test_a_campaign_says_which_coverage_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = {"lowerings": "torch._inductor.graph.GraphLowering.call_function"}
     given = options(tmp_path, budget="1x", worker_config=setup(missing_hooks=missing))
     run_campaign(given, sampler("softmax"))
-    assert [event["missing_hooks"] for event in events(given, "CampaignStarted")] == [missing]
+    assert [event["missing_hooks"] for event in events(given.out, "CampaignStarted")] == [missing]
     assert missing["lowerings"] in capsys.readouterr().err
 
 
@@ -69,7 +59,7 @@ def test_one_bug_met_often_is_one_minimal_finding_with_a_count(
     assert finding.count == 20
     assert "waiting" not in outcomes
     # Shrinking was paid once.
-    assert len(events(given, "SuspicionClosed")) == 1
+    assert len(events(given.out, "SuspicionClosed")) == 1
     told = capsys.readouterr().out
     assert "wrong_result under inductor" in told
     assert source(entry.case).splitlines()[-1] in told
@@ -102,14 +92,14 @@ def test_the_end_of_a_worker_is_one_finding_and_the_campaign_goes_on(tmp_path: P
     )
     ending = run_campaign(given, sampler("softmax"))
     assert ending.new == 1
-    ways = [event["how"] for event in events(given, "WorkerDied")]
+    ways = [event["how"] for event in events(given.out, "WorkerDied")]
     timeouts = f" ({ways.count('timeout')} timeouts)" if action == "time_out" else ""
     assert f"{len(ways)} workers were lost{timeouts}: " in ending.summary
     (entry,) = found(given)
     assert entry.found is not None
     assert entry.found.verdict == verdict
     assert "softmax" in {op.kind for op in entry.case.ops}
-    assert len(events(given, "CaseJudged")) == 6
+    assert len(events(given.out, "CaseJudged")) == 6
 
 
 def test_a_function_that_is_called_anew_for_each_case_is_lost_once_for_each(tmp_path: Path) -> None:
@@ -117,7 +107,7 @@ def test_a_function_that_is_called_anew_for_each_case_is_lost_once_for_each(tmp_
     fakes = setup(rules=rules, attention=["tests.fake:one"], subjects=["tests.fake:one"])
     given = options(tmp_path, budget="1x", subjects=("tests.fake:one",), worker_config=fakes, shrink_seconds=1.0)
     run_campaign(given, sampler("softmax"))
-    names = [event["event"] for event in events(given)]
+    names = [event["event"] for event in events(given.out)]
     assert names[: names.index("SuspicionRaised")].count("WorkerDied") == 1
 
 
@@ -131,7 +121,7 @@ def test_a_lost_process_does_not_take_an_earlier_verdict_with_it(tmp_path: Path)
         shrink_seconds=1.0,
     )
     run_campaign(given, sampler("softmax"))
-    judged = [event["verdicts"] for event in events(given, "CaseJudged")]
+    judged = [event["verdicts"] for event in events(given.out, "CaseJudged")]
     assert {"passes": "wrong_result", "tests.fake:one": "worker_died"}.items() <= next(
         verdicts for verdicts in judged if verdicts.get("tests.fake:one") == "worker_died"
     ).items()
@@ -216,7 +206,7 @@ def test_a_run_goes_on_where_it_ended(tmp_path: Path) -> None:
     given = options(tmp_path, budget="10x", rules=[WRONG])
     assert run_campaign(given, sampler("softmax")).new == 1
     assert run_campaign(given, sampler("softmax")).new == 0
-    assert [event["index"] for event in events(given, "CaseJudged")] == list(range(20))
+    assert [event["index"] for event in events(given.out, "CaseJudged")] == list(range(20))
     assert len(found(given)) == 1
 
 
@@ -253,9 +243,9 @@ def test_fail_fast_stops_at_the_first_finding(tmp_path: Path) -> None:
     given = options(tmp_path, budget="1000x", rules=[WRONG], fail_fast=True)
     ending = run_campaign(given, sampler("softmax"))
     assert ending.new == 1
-    (ended,) = events(given, "CampaignEnded")
+    (ended,) = events(given.out, "CampaignEnded")
     assert ended["reason"] == StopReason.FAIL_FAST
-    assert len(events(given, "CaseJudged")) < 1000
+    assert len(events(given.out, "CaseJudged")) < 1000
 
 
 def test_rejected_cases_are_counted_by_reason(tmp_path: Path) -> None:
@@ -268,13 +258,13 @@ def test_rejected_cases_are_counted_by_reason(tmp_path: Path) -> None:
 def test_workers_are_replaced_before_their_memory_grows_past_the_limit(tmp_path: Path) -> None:
     given = options(tmp_path, budget="10x", worker_config=setup(rules=[], growth=900.0))
     run_campaign(given, sampler())
-    assert len(events(given, "WorkerStarted")) > 2
+    assert len(events(given.out, "WorkerStarted")) > 2
 
 
 def test_a_worker_that_is_large_from_the_start_is_not_replaced_for_that(tmp_path: Path) -> None:
     given = options(tmp_path, budget="10x", worker_config=setup(memory_mib=1000, rules=[], rss=900.0, growth=1.0))
     run_campaign(given, sampler())
-    assert len(events(given, "WorkerStarted")) == given.workers
+    assert len(events(given.out, "WorkerStarted")) == given.workers
 
 
 def test_one_campaign_at_a_time_uses_a_directory(tmp_path: Path) -> None:
@@ -302,7 +292,7 @@ def test_workers_that_start_no_more_end_the_campaign_after_its_summary(
     )
     ending = run_campaign(given, sampler("softmax", "relu", every=8))
     assert isinstance(ending.error, WorkerUnavailable) and ending.summary
-    (ended,) = events(given, "CampaignEnded")
+    (ended,) = events(given.out, "CampaignEnded")
     assert ended["reason"] == StopReason.NO_WORKER
 
 
@@ -314,17 +304,17 @@ def test_a_budget_of_time_is_kept_and_what_it_cut_off_comes_first_next_time(
         tmp_path, budget="1s", worker_config=setup(rules=[{"match": "softmax", "do": "hang"}], timeout=60.0)
     )
     assert run_campaign(hangs, sampler("softmax")).error is None
-    assert [event["reason"] for event in events(hangs, "CampaignEnded")] == [StopReason.BUDGET]
-    assert not events(hangs, "CaseJudged")
+    assert [event["reason"] for event in events(hangs.out, "CampaignEnded")] == [StopReason.BUDGET]
+    assert not events(hangs.out, "CaseJudged")
     run_campaign(options(tmp_path, budget="2x"), sampler("softmax"))
-    assert [event["index"] for event in events(hangs, "CaseJudged")] == [0, 1]
+    assert [event["index"] for event in events(hangs.out, "CaseJudged")] == [0, 1]
 
 
 def test_a_program_that_says_that_the_disk_is_full_is_a_finding_as_any_other(tmp_path: Path) -> None:
     says = raised("OSError", "[Errno 28] No space left on device")
     given = options(tmp_path, rules=[{"match": "softmax", "verdict": "compile_error", "failure": says}])
     assert run_campaign(given, sampler("softmax")).new == 1
-    (ended,) = events(given, "CampaignEnded")
+    (ended,) = events(given.out, "CampaignEnded")
     assert ended["reason"] == StopReason.BUDGET
 
 
@@ -352,7 +342,7 @@ def test_a_fault_of_ours_is_told_and_accuses_nobody(tmp_path: Path) -> None:
     ending = run_campaign(given, sampler("softmax"))
     assert (ending.new, ending.faults) == (0, 4)
     assert not found(given)
-    (told,) = {event["text"].splitlines()[-1] for event in events(given, "WorkerFailed")}
+    (told,) = {event["text"].splitlines()[-1] for event in events(given.out, "WorkerFailed")}
     assert told == "IndexError: amax over nothing"
     files = sorted((given.out / "faults").glob("*.case.yaml"))
     assert files and f"{told}: {files[0].parent}" in " ".join(ending.summary.split())
@@ -367,4 +357,4 @@ def test_a_run_is_not_continued_under_another_torch(tmp_path: Path) -> None:
     with pytest.raises(UserError):
         run_campaign(replace(given, worker_config=setup(torch="2.14.0+cpu")), sampler())
     run_campaign(replace(given, worker_config=setup(torch="2.13.0")), sampler())
-    assert len(events(given, "CaseJudged")) == 4
+    assert len(events(given.out, "CaseJudged")) == 4

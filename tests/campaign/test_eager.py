@@ -12,8 +12,8 @@ from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation, Value
 from generators.errors import UserError
 from generators.records import encode
-from tests.campaign.fakes import case, options, raised, sampler, setup
-from tests.campaign.test_campaign import WRONG, events, found, rows
+from tests.campaign.fakes import case, events, options, raised, sampler, setup
+from tests.campaign.test_campaign import WRONG, found, rows
 
 FAULTY = FaultyOperation("aten.softmax", math.nan, 0.31, Value("output", 0), math.inf)
 
@@ -41,7 +41,7 @@ def test_it_is_one_finding_under_eager_whoever_met_it_and_whatever_same_says(tmp
     assert entry.expectation.verdict == "eager_suspect" and entry.subject == "eager"
     ((finding,), _) = rows(given)
     assert finding.count == 20
-    assert len(events(given, "SuspicionClosed")) == 1
+    assert len(events(given.out, "SuspicionClosed")) == 1
 
 
 @pytest.mark.worker
@@ -106,7 +106,7 @@ def test_what_fails_in_this_version_alone_is_a_finding_with_what_the_other_says(
     assert entry.seen == {OLD: "ok"}
     assert entry.note == f"rewrites in this version, not in {OLD}: _sfdp_pattern_5_inference"
     assert f"a regression: torch {OLD} says ok" in capsys.readouterr().out
-    assert [event["against"] for event in events(asked, "CampaignStarted")] == [OLD]
+    assert [event["against"] for event in events(asked.out, "CampaignStarted")] == [OLD]
 
 
 @pytest.mark.worker
@@ -115,7 +115,7 @@ def test_what_fails_in_both_is_set_aside_and_kept(tmp_path: Path) -> None:
     assert run_campaign(asked, sampler("softmax")).new == 0 and found(asked) == []
     findings, outcomes = rows(asked)
     assert findings == [] and set(outcomes) == {"in_both"} and outcomes["in_both"] == 20
-    closed = events(asked, "SuspicionClosed")
+    closed = events(asked.out, "SuspicionClosed")
     assert {event["message"] for event in closed} == {f"also in torch {OLD}: wrong_result under passes"}
 
 

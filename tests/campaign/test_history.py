@@ -21,9 +21,9 @@ from fuzz.replay_result import State, replay_entry
 from fuzz.run_store import Results
 from fuzz.run_summary import RunSummary
 from generators.program.case import Case
-from tests.campaign.fakes import case, options, sampler
+from tests.campaign.fakes import case, events, judged, options, sampler
 from tests.campaign.test_campaign import WRONG, found
-from tests.campaign.test_interrupt import events, start, until
+from tests.campaign.test_interrupt import start, until
 from triage.report.failing_run import FailingRun
 from triage.report.regression import FILE, write_case
 
@@ -90,14 +90,13 @@ def test_a_failure_that_never_shows_again_is_counted_by_symptom(tmp_path: Path) 
 
 def test_a_killed_campaign_goes_on_with_the_history_of_its_suspicion(tmp_path: Path) -> None:
     process = start(tmp_path, "1h", rules=[AFTER_RELU], seconds=0.02)
-    until(lambda: list(events(tmp_path, "SuspicionRaised")))
+    until(lambda: list(events(tmp_path / "run", "SuspicionRaised")))
     process.kill()
     process.communicate()
-    results = Results(tmp_path / "run")
-    for suspicion in results.waiting():
-        earlier = [kinds(one.case) for one in results.history(suspicion.id)]
-        assert any("relu" in some for some in earlier)
-    results.close()
+    with Results(tmp_path / "run") as results:
+        for suspicion in results.waiting():
+            earlier = [kinds(one.case) for one in results.history(suspicion.id)]
+            assert any("relu" in some for some in earlier)
     process = start(tmp_path, "30x", rules=[AFTER_RELU])
     _, error = process.communicate(timeout=300)
     assert process.returncode == 1, error
@@ -106,18 +105,16 @@ def test_a_killed_campaign_goes_on_with_the_history_of_its_suspicion(tmp_path: P
 
 
 def test_a_history_is_kept_while_its_suspicion_waits(tmp_path: Path) -> None:
-    results, earlier = Results(tmp_path), [Judged(case("relu"), ("passes",)), Judged(case("exp"), ("passes",))]
-    raised = [
-        results.record_case(
-            case("softmax"), position=(1, frozenset()), unexplained=[(made, WRONG_RESULT)], earlier=some
-        )
-        for made, some in ((case("softmax"), earlier), (case("softmax", "sin"), earlier[1:]))
-    ]
-    (first,), (second,) = raised
-    assert results.history(first.id) == earlier
-    results.close_suspicion(first.id, "unconfirmed")
-    assert (results.history(first.id), results.history(second.id)) == ([], earlier[1:])
-    results.close()
+    earlier = [Judged(case("relu"), ("passes",)), Judged(case("exp"), ("passes",))]
+    with Results(tmp_path) as results:
+        raised = [
+            results.record_case(case("softmax"), judged(), unexplained=[(made, WRONG_RESULT)], earlier=some)
+            for made, some in ((case("softmax"), earlier), (case("softmax", "sin"), earlier[1:]))
+        ]
+        (first,), (second,) = raised
+        assert results.history(first.id) == earlier
+        results.close_suspicion(first.id, "unconfirmed")
+        assert (results.history(first.id), results.history(second.id)) == ([], earlier[1:])
 
 
 def test_an_old_case_with_the_same_rare_shape_is_found_in_few_probes() -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from fuzz.run_store import Results
 from generators.errors import UserError
 from generators.program.case import Case
 from tests.campaign import test_campaign
-from tests.campaign.fakes import case, options, raised, sampler
+from tests.campaign.fakes import case, events, options, raised, sampler
 from tests.campaign.test_campaign import WRONG, rows
 
 ROOT = Path(__file__).parents[2]
@@ -57,17 +57,6 @@ def start(directory: Path, budget: str, **rules: Any) -> subprocess.Popen[str]:
     )
 
 
-def events(directory: Path, *names: str) -> Iterator[dict[str, Any]]:
-    path = directory / "run" / "events.ndjson"
-    for line in path.read_text().split("\n") if path.exists() else []:
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue  # A kill may break the last line.
-        if event["event"] in names:
-            yield event
-
-
 def until(condition: Callable[[], object], seconds: float = 300.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -91,21 +80,21 @@ def found(directory: Path) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_interrupt_finishes_the_cases_in_hand_and_sums_up(tmp_path: Path, number: signal.Signals) -> None:
     process = start(tmp_path, "1h", rules=RULES, seconds=0.01)
-    until(lambda: len(list(events(tmp_path, "CaseJudged"))) > 5)
+    until(lambda: len(list(events(tmp_path / "run", "CaseJudged"))) > 5)
     process.send_signal(number)
     out, _ = process.communicate(timeout=300)
     assert process.returncode == 130
     assert out.startswith("interrupted: ") or "\ninterrupted: " in out
     assert f"-m fuzz.run --out {tmp_path / 'run'}" in out
-    assert [event["reason"] for event in events(tmp_path, "CampaignEnded")] == ["interrupted"]
-    assert all(ended(event["pid"]) for event in events(tmp_path, "WorkerStarted"))
+    assert [event["reason"] for event in events(tmp_path / "run", "CampaignEnded")] == ["interrupted"]
+    assert all(ended(event["pid"]) for event in events(tmp_path / "run", "WorkerStarted"))
 
 
 @pytest.mark.worker
 def test_the_second_interrupt_stops_at_once(tmp_path: Path) -> None:
     process = start(tmp_path, "1h", rules=[{"match": "softmax", "subjects": ["passes"], "do": "hang"}])
-    until(lambda: list(events(tmp_path, "WorkerStarted")))
-    until(lambda: len(list(events(tmp_path, "CaseJudged"))) > 0)
+    until(lambda: list(events(tmp_path / "run", "WorkerStarted")))
+    until(lambda: len(list(events(tmp_path / "run", "CaseJudged"))) > 0)
     process.send_signal(signal.SIGINT)
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.5)
@@ -113,16 +102,15 @@ def test_the_second_interrupt_stops_at_once(tmp_path: Path) -> None:
     assert process.wait(300) == 130
     process.communicate()
     # The hang it cut short is nobody's fault.
-    results = Results(tmp_path / "run")
-    assert list(results.waiting()) == []
-    results.close()
-    assert all(ended(event["pid"]) for event in events(tmp_path, "WorkerStarted"))
+    with Results(tmp_path / "run") as results:
+        assert list(results.waiting()) == []
+    assert all(ended(event["pid"]) for event in events(tmp_path / "run", "WorkerStarted"))
 
 
 @pytest.mark.worker
 def test_an_interrupt_before_the_first_worker_is_ready_ends_it(tmp_path: Path) -> None:
     process = start(tmp_path, "1h", hangs="importing my_kernel")
-    until(lambda: [*events(tmp_path, "Notice")])  # of the start that takes long
+    until(lambda: [*events(tmp_path / "run", "Notice")])  # of the start that takes long
     process.send_signal(signal.SIGTERM)
     assert process.wait(300) == 130
     process.communicate()
@@ -141,10 +129,9 @@ def test_a_terminal_that_goes_away_costs_nothing(tmp_path: Path) -> None:
     until(lambda: found(tmp_path))
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
-    assert [event["reason"] for event in events(tmp_path, "CampaignEnded")] == ["interrupted"]
-    results = Results(tmp_path / "run")
-    assert len(found(tmp_path)) == len(results.findings())
-    results.close()
+    assert [event["reason"] for event in events(tmp_path / "run", "CampaignEnded")] == ["interrupted"]
+    with Results(tmp_path / "run") as results:
+        assert len(found(tmp_path)) == len(results.findings())
 
 
 @pytest.mark.worker
@@ -171,19 +158,18 @@ def test_killed_at_any_instant_it_goes_on_loses_nothing_and_repeats_nothing(tmp_
     assert process.returncode in {0, 1}, error
     # Each bug has one minimal case in the corpus and one row, and no suspicion is left over.
     assert found(tmp_path) == sorted(KINDS)
-    results = Results(tmp_path / "run")
-    rows = results.findings()
-    assert sorted((row.result.verdict.value, row.file) for row in rows) == sorted(
-        (path.name.split("-")[0], str(path)) for path in (tmp_path / "found").glob("*.case.yaml")
-    )
-    # Every failure there was is counted: 4 kinds of special cases take turns at every third index, 3 of them fail.
-    cursor, beyond = results.position()
-    assert beyond == frozenset()
-    failing = sum(1 for index in range(0, cursor, 3) if index // 3 % 4 < 3)
-    assert sum(row.count for row in rows) == failing
-    assert list(results.waiting()) == []
-    results.close()
-    until(lambda: all(ended(event["pid"]) for event in events(tmp_path, "WorkerStarted")))
+    with Results(tmp_path / "run") as results:
+        rows = results.findings()
+        assert sorted((row.result.verdict.value, row.file) for row in rows) == sorted(
+            (path.name.split("-")[0], str(path)) for path in (tmp_path / "found").glob("*.case.yaml")
+        )
+        # Every failure there was is counted: 4 kinds of special cases take turns at every third index, 3 of them fail.
+        counts = results.counts
+        assert (counts.beyond, counts.verdicts["passes"].total()) == ((), counts.cursor)
+        failing = sum(1 for index in range(0, counts.cursor, 3) if index // 3 % 4 < 3)
+        assert sum(row.count for row in rows) == failing
+        assert list(results.waiting()) == []
+    until(lambda: all(ended(event["pid"]) for event in events(tmp_path / "run", "WorkerStarted")))
 
 
 @pytest.mark.worker
@@ -203,9 +189,8 @@ def test_campaigns_with_one_corpus_that_are_killed_by_turns_save_each_bug_once(t
         process.communicate()
     assert found(tmp_path) == sorted(KINDS)
     for place in places:
-        results = Results(place / "run")
-        assert not list(results.waiting())
-        results.close()
+        with Results(place / "run") as results:
+            assert not list(results.waiting())
 
 
 SMALL, LARGE = case("exp", "softmax", rows=7), case("exp", "softmax", "tanh", rows=7)
@@ -225,7 +210,7 @@ def test_a_disk_that_fills_up_ends_the_campaign_and_costs_no_finding(
 
     assert isinstance(run_campaign(given, sample).error, DiskFull)
     assert len(test_campaign.found(given)) == 1
-    (ended,) = test_campaign.events(given, "CampaignEnded")
+    (ended,) = events(given.out, "CampaignEnded")
     assert ended["reason"] == StopReason.DISK_FULL
 
 

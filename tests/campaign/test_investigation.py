@@ -3,9 +3,9 @@
 import pytest
 
 from fuzz.campaign.investigation import Investigation
+from fuzz.events import SuspicionOutcome
 from fuzz.experiments import Trial
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.run_store import SuspicionOutcome
 from generators.program.case import Case, Input
 from generators.program.ops import make_op
 from generators.program.sizes import Size

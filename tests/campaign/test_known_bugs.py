@@ -19,7 +19,7 @@ from fuzz.replay_result import read_recorded_result
 from fuzz.run_store import Results
 from generators.program.case import Case
 from generators.records import encode
-from tests.campaign.fakes import case
+from tests.campaign.fakes import case, judged
 
 TORCH = "2.13.0"
 VERSIONS = {"torch": TORCH, "openvino": "2026.4.1"}
@@ -165,59 +165,56 @@ def fill(results: Results, queue: SuspicionQueue, *cases: Case) -> Signature:
     """Put a timeout of each case into the queue; gives their signature."""
     result = SubjectResult("inductor", Verdict.TIMEOUT)
     failures = [(one, result) for one in cases]
-    for suspicion in results.record_case(case("exp"), position=(1, frozenset()), unexplained=failures):
+    for suspicion in results.record_case(case("exp"), judged(), unexplained=failures):
         queue.put(suspicion)
     return KnownBugs().symptom(result, case("exp")).signature
 
 
 def test_suspicions_of_one_signature_get_their_turn(tmp_path: Path) -> None:
     """The smallest first. Then the oldest, and several at a time, since what was found explains none of them."""
-    results = Results(tmp_path)
-    queue = SuspicionQueue(results, KnownBugs())
-    kinds = [("exp",) * 4, ("exp",), ("exp",) * 3, ("exp",) * 2, ("exp",) * 5, ("exp",) * 6]
-    signature = fill(results, queue, *(case(*one) for one in kinds))
+    with Results(tmp_path) as results:
+        queue = SuspicionQueue(results, KnownBugs())
+        kinds = [("exp",) * 4, ("exp",), ("exp",) * 3, ("exp",) * 2, ("exp",) * 5, ("exp",) * 6]
+        signature = fill(results, queue, *(case(*one) for one in kinds))
 
-    def take() -> int | None:
-        taken = queue.take()
-        return None if taken is None else len(taken[0].case.ops)
+        def take() -> int | None:
+            taken = queue.take()
+            return None if taken is None else len(taken[0].case.ops)
 
-    assert [take(), take()] == [1, None]
-    queue.finish(signature, fruitful=True)
-    assert [take(), take()] == [4, None]
-    queue.finish(signature, fruitful=True)
-    assert [take(), take(), take()] == [3, 2, None]
-    results.close()
+        assert [take(), take()] == [1, None]
+        queue.finish(signature, fruitful=True)
+        assert [take(), take()] == [4, None]
+        queue.finish(signature, fruitful=True)
+        assert [take(), take(), take()] == [3, 2, None]
 
 
 def test_suspicions_about_the_users_function_come_before_those_about_eager(tmp_path: Path) -> None:
-    results = Results(tmp_path)
-    queue = SuspicionQueue(results, KnownBugs(), eager_last=True)
-    failures = [
-        (case("exp"), SubjectResult("mine:attention", Verdict.EAGER_SUSPECT)),
-        (case("exp", "exp"), SubjectResult("mine:attention", Verdict.WRONG_RESULT)),
-        (case("exp", "exp"), SubjectResult("mine:attention", Verdict.RUNTIME_ERROR)),
-    ]
-    for suspicion in results.record_case(case("exp"), position=(1, frozenset()), unexplained=failures):
-        queue.put(suspicion)
-    taken = [queue.take() for _ in failures]
-    assert [one[0].result.verdict for one in taken if one] == ["wrong_result", "runtime_error", "eager_suspect"]
-    results.close()
+    with Results(tmp_path) as results:
+        queue = SuspicionQueue(results, KnownBugs(), eager_last=True)
+        failures = [
+            (case("exp"), SubjectResult("mine:attention", Verdict.EAGER_SUSPECT)),
+            (case("exp", "exp"), SubjectResult("mine:attention", Verdict.WRONG_RESULT)),
+            (case("exp", "exp"), SubjectResult("mine:attention", Verdict.RUNTIME_ERROR)),
+        ]
+        for suspicion in results.record_case(case("exp"), judged(), unexplained=failures):
+            queue.put(suspicion)
+        taken = [queue.take() for _ in failures]
+        assert [one[0].result.verdict for one in taken if one] == ["wrong_result", "runtime_error", "eager_suspect"]
 
 
 def test_wrong_numbers_of_another_compiler_come_before_its_exceptions(tmp_path: Path) -> None:
     """Others wait longer: those of torch.compile go as they come."""
-    results = Results(tmp_path)
-    queue = SuspicionQueue(results, KnownBugs())
-    failures = [
-        (case("exp"), SubjectResult("openvino", Verdict.COMPILE_ERROR)),
-        (case("exp", "sin"), SubjectResult("mine:compile", Verdict.RUNTIME_ERROR)),
-        (case("exp", "exp"), SubjectResult("inductor", Verdict.COMPILE_ERROR)),
-        (case("exp", "relu"), SubjectResult("openvino", Verdict.WRONG_RESULT)),
-    ]
-    for suspicion in results.record_case(case("exp"), position=(1, frozenset()), unexplained=failures):
-        queue.put(suspicion)
-    first = [queue.take(with_exceptions=False) for _ in failures]
-    assert [one[0].result.subject for one in first if one] == ["inductor", "openvino"]
-    rest = [queue.take() for _ in failures]
-    assert [one[0].result.verdict for one in rest if one] == ["compile_error", "runtime_error"]
-    results.close()
+    with Results(tmp_path) as results:
+        queue = SuspicionQueue(results, KnownBugs())
+        failures = [
+            (case("exp"), SubjectResult("openvino", Verdict.COMPILE_ERROR)),
+            (case("exp", "sin"), SubjectResult("mine:compile", Verdict.RUNTIME_ERROR)),
+            (case("exp", "exp"), SubjectResult("inductor", Verdict.COMPILE_ERROR)),
+            (case("exp", "relu"), SubjectResult("openvino", Verdict.WRONG_RESULT)),
+        ]
+        for suspicion in results.record_case(case("exp"), judged(), unexplained=failures):
+            queue.put(suspicion)
+        first = [queue.take(with_exceptions=False) for _ in failures]
+        assert [one[0].result.subject for one in first if one] == ["inductor", "openvino"]
+        rest = [queue.take() for _ in failures]
+        assert [one[0].result.verdict for one in rest if one] == ["compile_error", "runtime_error"]

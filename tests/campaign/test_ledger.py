@@ -3,7 +3,6 @@
 import json
 import re
 import textwrap
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,8 @@ from fuzz.run_store import FindingRow, Results
 from fuzz.status import status
 from generators.errors import UserError
 from generators.program.emit import source
-from tests.campaign.fakes import case, options, raised, sampler
-from tests.campaign.test_campaign import WRONG, events, found
+from tests.campaign.fakes import case, events, judged, options, raised, sampler
+from tests.campaign.test_campaign import WRONG, found
 
 pytestmark = pytest.mark.worker
 
@@ -91,14 +90,14 @@ def test_what_the_ledger_lists_is_told_and_turns_no_campaign_red(
     assert found(given) == []
     assert f" 20x softmax: attention is wrong ({told}) " in " ".join(ending.summary.split())
     # No time was spent on shrinking it.
-    assert events(given, "SuspicionClosed") == []
-    met = events(given, "KnownBugMet")
+    assert events(given.out, "SuspicionClosed") == []
+    met = events(given.out, "KnownBugMet")
     assert len(met) == (status != "not_a_bug by design")
     assert [issue["ref"] for one in met for issue in one["upstream"].get("issues", ())] == re.findall(
         r"\w+#\d", upstream
     )
     (row,) = store(given.out)
-    assert {event["explained_by"] for event in events(given, "SuspicionExamined")} == {row.case_id}
+    assert {event["explained_by"] for event in events(given.out, "SuspicionExamined")} == {row.case_id}
 
 
 def test_a_listed_bug_is_shown_once_with_its_example_and_report(
@@ -109,7 +108,7 @@ def test_a_listed_bug_is_shown_once_with_its_example_and_report(
     given = options(tmp_path, "8x", ledger=replace(listed, bugs=(bug,)), rules=[WRONG])
     assert run_campaign(given, sampler("softmax")).new == 0
     printed = capsys.readouterr().out
-    ((met,), first, *_) = (events(given, "KnownBugMet"), *events(given, "SuspicionExamined"))
+    ((met,), first, *_) = (events(given.out, "KnownBugMet"), *events(given.out, "SuspicionExamined"))
     assert (met["bug"], met["title"], met["status"]) == (bug.id, bug.title, {"kind": "reported", "about": URL})
     assert met["versions"] == ["2.11.0", "2.12.0"]
     (path,) = listed.examples(bug)
@@ -119,7 +118,7 @@ def test_a_listed_bug_is_shown_once_with_its_example_and_report(
     assert textwrap.indent(source(example).rstrip(), "    ") in printed
     # Not again when the campaign continues.
     run_campaign(given, sampler("softmax"))
-    assert len(events(given, "KnownBugMet")) == 1
+    assert len(events(given.out, "KnownBugMet")) == 1
     status(given.out, json=tmp_path / "run.json")
     (data,) = json.loads((tmp_path / "run.json").read_text())
     assert [{"time": met["time"], "event": met["event"], **bug} for bug in data["known_bugs"]] == [met]
@@ -130,11 +129,11 @@ def test_a_known_bug_is_shown_before_work_on_other_failures(tmp_path: Path) -> N
     given.out.mkdir()
     new = SubjectResult("passes", Verdict.COMPILE_ERROR, failure=Raised("KeyError", "buf7"))
     known = SubjectResult("passes", Verdict.WRONG_RESULT, applied_rewrites=("_sfdp_pattern_5_inference",))
-    with closing(Results(given.out)) as results:
+    with Results(given.out) as results:
         unexplained = [(case("relu", "exp"), new), (case("softmax", "exp"), known)]
-        results.record_case(case("exp"), position=(1, frozenset()), unexplained=unexplained)
+        results.record_case(case("exp"), judged(), unexplained=unexplained)
     assert run_campaign(given, sampler("exp")).new == 1
-    shown = [event["event"] for event in events(given) if event["event"] in ("KnownBugMet", "FindingSaved")]
+    shown = [event["event"] for event in events(given.out) if event["event"] in ("KnownBugMet", "FindingSaved")]
     assert shown == ["KnownBugMet", "FindingSaved"]
 
 
@@ -144,7 +143,7 @@ def test_a_fixed_bug_that_is_back_turns_it_red_and_is_called_so(
 ) -> None:
     ending, given = campaign(tmp_path, f"fixed {version}", budget="8x")
     assert ending.new == 1
-    ((saved,), (entry,)) = (events(given, "FindingSaved"), found(given))
+    ((saved,), (entry,)) = (events(given.out, "FindingSaved"), found(given))
     assert entry.case.id == saved["case"]
     assert f"regression: fixed in {version} and back: attention is wrong" in capsys.readouterr().out
     # It stays so every night, until somebody says otherwise in the ledger: in the same directory and in another.
@@ -163,30 +162,30 @@ def test_a_new_bug_that_looks_like_a_known_one_is_saved(tmp_path: Path) -> None:
     given = options(tmp_path, "12x", ledger=ledger_of(tmp_path, f"reported {URL}"), rules=[new])
     ending = run_campaign(given, sampler("softmax"))
     assert ending.new == len(found(given)) == 1
-    examined = events(given, "SuspicionExamined")
+    examined = events(given.out, "SuspicionExamined")
     known = [row.case_id for row in store(given.out) if row.kind == "known"]
     assert examined and not any(event["explained_by"] in known for event in examined)
-    assert events(given, "KnownBugMet") == []
+    assert events(given.out, "KnownBugMet") == []
 
 
 def test_what_looks_known_waits_and_is_counted_as_not_examined(tmp_path: Path) -> None:
     given = options(tmp_path, ledger=ledger_of(tmp_path, f"reported {URL}"))
     given.out.mkdir()
-    results, known = Results(given.out), KnownBugs(given.ledger)
-    list(known.load_ledger({"torch": "2.13.0"}))
-    queue = SuspicionQueue(results, known)
-    failed = SubjectResult("passes", Verdict.WRONG_RESULT, applied_rewrites=("_sfdp_pattern_5_inference",))
-    cases = [(case("softmax", rows=rows), failed) for rows in (5, 6)] + [(case("relu"), failed)]
-    for suspicion in results.record_case(case("exp"), position=(1, frozenset()), unexplained=cases):
-        queue.put(suspicion)
-    assert results.outcomes() == {"waiting": 1, "not_examined": 2}
-    taken, alike = queue.take(), queue.take_alike()
-    assert taken is not None and taken[0].case == case("relu")
-    assert alike is not None and [one.case_id for one in alike[1]] == [*known.bugs]
-    # Its experiments show that it is another bug.
-    queue.put(alike[0], refuted=[*known.bugs])
-    assert results.outcomes() == {"waiting": 2, "not_examined": 1}
-    results.close()
+    known = KnownBugs(given.ledger)
+    with Results(given.out) as results:
+        list(known.load_ledger({"torch": "2.13.0"}))
+        queue = SuspicionQueue(results, known)
+        failed = SubjectResult("passes", Verdict.WRONG_RESULT, applied_rewrites=("_sfdp_pattern_5_inference",))
+        cases = [(case("softmax", rows=rows), failed) for rows in (5, 6)] + [(case("relu"), failed)]
+        for suspicion in results.record_case(case("exp"), judged(), unexplained=cases):
+            queue.put(suspicion)
+        assert results.outcomes() == {"waiting": 1, "not_examined": 2}
+        taken, alike = queue.take(), queue.take_alike()
+        assert taken is not None and taken[0].case == case("relu")
+        assert alike is not None and [one.case_id for one in alike[1]] == [*known.bugs]
+        # Its experiments show that it is another bug.
+        queue.put(alike[0], refuted=[*known.bugs])
+        assert results.outcomes() == {"waiting": 2, "not_examined": 1}
 
 
 def test_a_ledger_with_an_unknown_experiment_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -271,11 +270,11 @@ def test_an_entry_without_an_example_counts_for_the_cases_it_lists(
     if not new:
         # Shrunk once, and known by that from then on.
         assert "  20x relu: relu is wrong" in ending.summary
-        assert len(events(given, "SuspicionClosed")) == 1
-        assert [met["example"] for met in events(given, "KnownBugMet")] == [entry.case.id]
+        assert len(events(given.out, "SuspicionClosed")) == 1
+        assert [met["example"] for met in events(given.out, "KnownBugMet")] == [entry.case.id]
         again = run_campaign(given, sampler("relu"))
         assert again.new == 0 and "  40x relu: relu is wrong" in again.summary
-        assert len(events(given, "SuspicionClosed")) == len(events(given, "KnownBugMet")) == 1
+        assert len(events(given.out, "SuspicionClosed")) == len(events(given.out, "KnownBugMet")) == 1
 
 
 def test_a_case_is_of_the_bug_that_lists_it_rather_than_of_one_that_looks_alike(tmp_path: Path) -> None:
@@ -284,7 +283,7 @@ def test_a_case_is_of_the_bug_that_lists_it_rather_than_of_one_that_looks_alike(
     bugs = listing(tmp_path, ("exact", "fixed 2.13.0", entry.case.id)).bugs
     given = options(tmp_path, rules=[OTHER], ledger=Ledger(alike.path, (*alike.bugs, *bugs)))
     run_campaign(given, sampler("relu"))
-    (saved,) = events(given, "FindingSaved")
+    (saved,) = events(given.out, "FindingSaved")
     assert saved["ledger"] == "regression: fixed in 2.13.0 and back: exact is wrong"
 
 
@@ -298,6 +297,6 @@ def test_a_known_bug_is_not_saved_as_new_by_an_interrupt(tmp_path: Path, monkeyp
 
         interrupted.setattr("fuzz.campaign.investigation_runner.identify", stop)
         assert run_campaign(given, sampler("relu")).new == 0
-    assert found(given) == [] and events(given, "SuspicionClosed") == []
+    assert found(given) == [] and events(given.out, "SuspicionClosed") == []
     run_campaign(given, sampler("relu"))
-    assert len(events(given, "SuspicionClosed")) == 1
+    assert len(events(given.out, "SuspicionClosed")) == 1

@@ -17,8 +17,8 @@ from fuzz.campaign.session import run_campaign
 from generators.errors import UserError
 from generators.program.type_check import check
 from generators.sampling.choices import ByteChoices
-from tests.campaign.fakes import case, options, sampler, setup
-from tests.campaign.test_campaign import WRONG, events, found
+from tests.campaign.fakes import case, events, options, sampler, setup
+from tests.campaign.test_campaign import WRONG, found
 from tests.campaign.test_run import run
 
 pytestmark = pytest.mark.worker
@@ -72,13 +72,13 @@ def test_cases_of_libfuzzer_are_judged_shrunk_and_saved(tmp_path: Path, capfd: p
     assert run_campaign(options).new == 1
     (entry,) = found(options)
     assert [op.kind for op in entry.case.ops] == ["softmax"]
-    assert [event["index"] for event in events(options, "CaseJudged")] == list(range(20))
-    assert len(events(options, "SuspicionClosed")) == 1
+    assert [event["index"] for event in events(options.out, "CaseJudged")] == list(range(20))
+    assert len(events(options.out, "SuspicionClosed")) == 1
     assert "entropic" not in "".join(capfd.readouterr())
     assert "entropic" in (options.out / "workers" / "atheris-0.log").read_text()
     # The next run goes on, in libFuzzer's corpus too.
     assert run_campaign(options).new == 0
-    assert [event["index"] for event in events(options, "CaseJudged")] == list(range(40))
+    assert [event["index"] for event in events(options.out, "CaseJudged")] == list(range(40))
     assert int((options.out / "atheris-0" / "next").read_text()) >= 42
 
 
@@ -89,9 +89,9 @@ def test_the_end_of_libfuzzers_process_is_a_suspicion_and_costs_one_case(
     rules = [{"match": "softmax", "subjects": ["passes", "inductor"], "do": act}]
     options = replace(fuzzed(tmp_path, "2x", rules=rules), shrink_seconds=300.0)
     run_campaign(options)
-    raised = [event["verdict"] for event in events(options, "SuspicionRaised")]
+    raised = [event["verdict"] for event in events(options.out, "SuspicionRaised")]
     assert raised[0] == verdict
-    assert len(events(options, "CaseJudged")) == 2
+    assert len(events(options.out, "CaseJudged")) == 2
     ((entry),) = found(options)
     assert entry.found is not None and entry.found.verdict == verdict
 
@@ -100,7 +100,7 @@ def test_cases_that_libfuzzer_kept_are_run_again_and_counted_once(tmp_path: Path
     options = fuzzed(tmp_path, "4x", kept=["relu"], rules=[{**WRONG, "match": "relu", "subjects": ["passes"]}])
     run_campaign(options)
     run_campaign(options)
-    judged = [event["case"] for event in events(options, "CaseJudged")]
+    judged = [event["case"] for event in events(options.out, "CaseJudged")]
     assert len(judged) == 8 and judged.count(case("relu").id) == 1
 
 
@@ -111,7 +111,7 @@ def test_a_process_that_never_draws_ends_the_run_after_a_few_tries(
     options = fuzzed(tmp_path, end=1)
     ending = run_campaign(options)
     assert isinstance(ending.error, WorkerUnavailable) and ending.summary
-    assert len(events(options, "WorkerDied")) == 3
+    assert len(events(options.out, "WorkerDied")) == 3
 
 
 def test_a_fault_in_the_process_of_libfuzzer_ends_the_run(tmp_path: Path) -> None:

@@ -10,21 +10,30 @@ import pytest
 
 from corpus import entry as corpus_entry
 from corpus.entry import Entry
-from fuzz import events as event_log
-from fuzz import run_store
+from fuzz import run_database, run_store
 from fuzz.campaign.options import StopReason
 from fuzz.campaign.session import run_campaign
-from fuzz.events import Bus, CampaignEnded, CaseJudged, EventLog, ForkRefused, Notice, SuspicionClosed, WorkerDied
+from fuzz.events import (
+    Bus,
+    CampaignEnded,
+    CampaignStarted,
+    Counts,
+    ForkRefused,
+    SuspicionClosed,
+    SuspicionOutcome,
+    WorkerDied,
+)
 from fuzz.protocol import CoverageItem, CoverageKind, Verdict
 from fuzz.protocol.failures import FaultyOperation, Process, Value
-from fuzz.run_store import EVENTS_FILE, LOCK_FILE, OLD_EVENTS_FILE, RESULTS_FILE, Results, StoreLocked
-from fuzz.run_summary import Counts, FunctionSummary, RunRecorder, RunSummary
+from fuzz.run_database import LOCK_FILE, RESULTS_FILE, StoreLocked
+from fuzz.run_store import Results
+from fuzz.run_summary import FunctionSummary, RunSummary
 from fuzz.status import status
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.records import encode
-from tests.campaign.fakes import case, options, sampler, setup
-from tests.campaign.test_campaign import WRONG, events, found
+from tests.campaign.fakes import case, events, judged, options, sampler, setup
+from tests.campaign.test_campaign import WRONG, found
 from tests.command import run_command
 
 
@@ -32,7 +41,7 @@ from tests.command import run_command
 def test_results_that_another_process_locks_end_the_campaign_and_cost_no_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_store, "_LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(run_database, "_LOCK_SECONDS", 0.1)
     given = options(tmp_path, budget="30x", rules=[WRONG])
     cases = sampler("softmax")
     with closing(sqlite3.connect(tmp_path / "unused", check_same_thread=False)) as other:
@@ -41,29 +50,28 @@ def test_results_that_another_process_locks_end_the_campaign_and_cost_no_finding
             if index == 12 and not other.in_transaction:
                 other.execute("ATTACH ? AS results", (str(given.out / RESULTS_FILE),))
                 other.execute("BEGIN IMMEDIATE")
-                other.execute("UPDATE results.meta SET value = value")
+                other.execute("UPDATE results.counts SET place = place")
             return cases(seed, index)
 
-        assert isinstance(run_campaign(given, sample).error, StoreLocked)
-        (ended,) = events(given, "CampaignEnded")
-        assert ended["reason"] == StopReason.LOCKED
+        ending = run_campaign(given, sample)
+        assert isinstance(ending.error, StoreLocked) and f"{StopReason.LOCKED}: 11 cases" in ending.summary
         with pytest.raises(StoreLocked):
             run_campaign(given, sample)
     assert run_campaign(given, cases).error is None
     assert len(found(given)) == 1
-    judged = [event["index"] for event in events(given, "CaseJudged")]
+    judged = [event["index"] for event in events(given.out, "CaseJudged")]
     assert sorted(judged) == list(range(len(judged)))
 
 
 @pytest.mark.worker
 def test_commands_read_no_results_that_are_locked_or_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_store, "_LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(run_database, "_LOCK_SECONDS", 0.1)
     given = options(tmp_path, budget="2x")
     run_campaign(given, sampler())
     with closing(sqlite3.connect(given.out / RESULTS_FILE)) as other:
         other.execute("PRAGMA locking_mode=EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")
-        other.execute("UPDATE meta SET value = value")
+        other.execute("UPDATE counts SET place = place")
         locked = run_command("fuzz.status", given.out)
     (given.out / RESULTS_FILE).write_bytes(b"")
     empty = run_command("fuzz.status", given.out)
@@ -87,12 +95,12 @@ def test_a_run_whose_results_are_gone_is_damaged_and_a_run_that_wrote_none_begin
     (given.out / LOCK_FILE).touch()
     empty()
     run_campaign(given, sampler())
-    assert len(events(given, "CaseJudged")) == 2
+    assert len(events(given.out, "CaseJudged")) == 2
     empty()
-    before = (given.out / EVENTS_FILE).read_bytes()
+    before = {*given.out.iterdir()}
     with pytest.raises(UserError, match="damaged"):
         run_campaign(given, sampler())
-    assert (given.out / EVENTS_FILE).read_bytes() == before
+    assert {*given.out.iterdir()} == before
 
 
 @pytest.mark.worker
@@ -112,44 +120,48 @@ def test_a_store_of_something_else_is_refused(tmp_path: Path, make: str, said: s
         run_campaign(given, sampler())
 
 
-def judged(index: int, **verdicts: Verdict) -> CaseJudged:
-    return CaseJudged(index=index, case=case("exp").id, worker=0, verdicts=verdicts, rejected=None)
-
-
 def test_events_add_up() -> None:
     counts = Counts()
     for event in (
         judged(0, passes=Verdict.OK),
-        judged(1, passes=Verdict.OK, triton=Verdict.SKIPPED),
-        judged(2, triton=Verdict.SKIPPED),
+        judged(3, passes=Verdict.OK, triton=Verdict.SKIPPED),
+        judged(1, triton=Verdict.SKIPPED),
         WorkerDied(worker=0, reason="timed out after 9 s", how=Process.TIMEOUT),
         ForkRefused(worker=0),
         WorkerDied(worker=0, reason="a fault of attnfuzz"),
-        SuspicionClosed(suspicion=1, case="", outcome="finding", message="", probes=3),
+        SuspicionClosed(suspicion=1, case="", outcome=SuspicionOutcome.FINDING, message="", probes=3),
         CampaignEnded(reason="budget spent"),
     ):
         counts.add(event, 1e9)
     assert counts.verdicts == {"passes": {Verdict.OK: 2}, "triton": {Verdict.SKIPPED: 2}}
     assert (counts.compared, counts.lost, counts.timeouts, counts.closed) == (2, 2, 1, 1)
     assert (counts.ended, counts.not_forked) == ("budget spent", 1)
+    assert (counts.cursor, counts.beyond) == (2, (3,))
 
 
 def test_cases_coverage_and_suspicions_come_from_the_store(tmp_path: Path) -> None:
-    results = Results(tmp_path)
-    bmm = CoverageItem(CoverageKind.OP, "aten.bmm")
-    results.record_case(case("exp"), position=(2, frozenset({3})), coverage=frozenset({bmm}))
-    run = RunRecorder(results).summarize()
-    results.close()
-    assert (run.cases, run.coverage, run.waiting, run.findings) == (3, {bmm: 1}, 0, ())
+    with Results(tmp_path) as results:
+        bmm = CoverageItem(CoverageKind.OP, "aten.bmm")
+        for index in (0, 1, 3):
+            results.record_case(case("exp"), judged(index, coverage=[bmm]))
+        run = RunSummary.read(results)
+    assert (run.cases, run.coverage, run.waiting, run.findings) == (3, {bmm: 3}, 0, ())
     assert (run.state, RunSummary.load(tmp_path).state) == ("runs", "killed")
 
 
 def test_counts_of_an_earlier_version_are_read(tmp_path: Path) -> None:
-    results = Results(tmp_path)
-    results.set_meta({"counts": json.dumps({"runs": 2, "cases": 9, "losses": {"timed out after N s": 1}})})
-    results.close()
+    Results(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / RESULTS_FILE)) as store:
+        stored = {"runs": 2, "cases": 9, "losses": {"timed out after N s": 1}}
+        store.execute("UPDATE counts SET counts = ?", (json.dumps(stored),))
+        store.commit()
     counts = RunSummary.load(tmp_path).counts
     assert (counts.runs, counts.lost) == (2, 0)
+
+
+STARTED = CampaignStarted(
+    seed=1, index=0, subjects=("passes",), workers=1, torch="2.13.0", device="cpu", device_name="x86_64", pending=0
+)
 
 
 MINE, OTHER = "my.kernels:attention", "my.kernels:other"
@@ -215,18 +227,35 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
         status()
 
 
+def test_a_kill_costs_no_event_and_each_counts_once(tmp_path: Path) -> None:
+    """The counts are those of all events, whenever they were stored last."""
+    whole, at = Counts(), 1e9
+    with Results(tmp_path) as results:
+        for number, event in enumerate([STARTED, *(WorkerDied(worker=n, reason="it ended") for n in range(5))]):
+            results.on_event(event, at + number)
+            whole.add(event, at + number)
+            for index in (2 * number, 2 * number + 1):
+                results.record_case(case("exp"), judged(index, passes=Verdict.OK))
+                whole.add(judged(index, passes=Verdict.OK), at)
+            if number == 3:
+                results.finish()
+            counts = RunSummary.load(tmp_path).counts
+            assert (counts.lost, counts.cursor, counts.verdicts) == (whole.lost, whole.cursor, whole.verdicts)
+            assert counts.started == STARTED
+
+
 def test_events_of_a_long_campaign_take_bounded_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_log, "MAX_LOG_BYTES", 1000)
-    log = EventLog(tmp_path)
-    bus = Bus([log])
-    for number in range(200):
-        bus.emit(Notice(text=f"number {number}"))
-    bus.close()
-    lines = [
-        json.loads(line)
-        for name in (OLD_EVENTS_FILE, EVENTS_FILE)
-        for line in (tmp_path / name).read_text().splitlines()
-    ]
-    numbers = [int(line["text"].split()[1]) for line in lines]
-    assert numbers == list(range(numbers[0], 200)) and 10 < len(numbers) < 40
-    assert {path.name for path in tmp_path.iterdir()} == {EVENTS_FILE, OLD_EVENTS_FILE}
+    monkeypatch.setattr(run_store, "MAX_LOG_BYTES", 1000)
+    with Results(tmp_path) as results:
+        bus = Bus([results])
+        bus.emit(STARTED)
+        for number in range(200):
+            bus.emit(WorkerDied(worker=number, reason="it ended"))
+            if number % 20 == 19:
+                results.finish()
+    status(tmp_path, events=tmp_path / "events.ndjson")
+    lines = (tmp_path / "events.ndjson").read_text().splitlines()
+    numbers = [json.loads(line)["worker"] for line in lines]
+    assert numbers == list(range(numbers[0], 200))
+    assert 1000 <= sum(map(len, lines)) + len(lines) < 1000 + max(map(len, lines))
+    assert RunSummary.load(tmp_path).counts.lost == 200

@@ -16,8 +16,8 @@ from fuzz.campaign.investigation import Conclusion, Investigation
 from fuzz.campaign.options import Options
 from fuzz.campaign.session import run_campaign
 from fuzz.known_bugs import identify
-from tests.campaign.fakes import case, options, sampler
-from tests.campaign.test_campaign import WRONG, events, found, rows
+from tests.campaign.fakes import case, events, options, sampler
+from tests.campaign.test_campaign import WRONG, found, rows
 from triage.cluster.clusters import load_clusters
 
 pytestmark = pytest.mark.worker
@@ -103,7 +103,7 @@ def test_files_that_hold_no_finding_and_appear_meanwhile_are_skipped(
     after(monkeypatch, "shrinking", add_files)
     ending = run_campaign(given, sampler("softmax"))
     assert (ending.error, ending.new) == (None, 1)
-    assert len(events(given, "Notice")) == 8
+    assert len(events(given.out, "Notice")) == 8
 
 
 def test_the_findings_of_several_runs_are_clustered_with_their_counts(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from generators.errors import UserError
 from generators.program.portability import find_obstacle
 from generators.sampling.neighbours import Neighbourhood
 from generators.sampling.sample import sample
-from tests.campaign.fakes import case, options, sampler, setup
-from tests.campaign.test_campaign import WRONG, events, found
+from tests.campaign.fakes import case, events, options, sampler, setup
+from tests.campaign.test_campaign import WRONG, found
 
 DEFAULT = choose_subjects([])
 
@@ -96,7 +96,7 @@ def test_a_module_is_judged_as_its_user_compiles_it_before_any_neighbour(tmp_pat
         tmp_path, "6x", subjects=DEFAULT, models=Neighbourhood(blocks), worker_config=setup(subjects=DEFAULT)
     )
     run_campaign(given)
-    judged = [(event["case"], tuple(event["verdicts"])) for event in events(given, "CaseJudged")]
+    judged = [(event["case"], tuple(event["verdicts"])) for event in events(given.out, "CaseJudged")]
     assert [case_id for case_id, _ in judged[:4]] == [one.id for one in blocks.values()] * 2
     assert [subjects for _, subjects in judged[:4]] == [
         *([("passes", "inductor")] * 2),
@@ -167,9 +167,6 @@ def test_unknown_subjects_are_refused_with_those_there_are(name: str) -> None:
 def test_numbers_are_handed_out_once_and_holes_first() -> None:
     indices = CaseNumbers(3, frozenset({4, 6}), Budget(cases=4))
     assert [indices.take() for _ in range(5)] == [3, 5, 7, 8, None]
-    assert indices.finish(5) == (3, frozenset({4, 5, 6}))
-    assert indices.finish(3) == (7, frozenset())
-    assert indices.finish(8) == (7, frozenset({8}))
 
 
 CHECK_SECONDS = 10.0
@@ -196,7 +193,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def test_a_long_investigation_leaves_the_only_worker_time_for_cases(tmp_path: Path, clock: SimpleNamespace) -> None:
     given = options(tmp_path, budget="180s", rules=[WRONG], shrink_seconds=60.0)
     run_campaign(given, sampler("softmax", every=1))
-    cases = len(events(given, "CaseJudged"))
+    cases = len(events(given.out, "CaseJudged"))
     assert clock.now >= 180
     assert cases * CHECK_SECONDS >= 0.5 * (180 - 60) - CHECK_SECONDS  # The last third is for what was begun.
     assert len(found(given)) == 1
@@ -206,7 +203,7 @@ def test_a_long_investigation_leaves_the_only_worker_time_for_cases(tmp_path: Pa
 def test_a_short_investigation_goes_before_new_cases(tmp_path: Path, clock: SimpleNamespace) -> None:
     given = options(tmp_path, budget="3600s", rules=[WRONG], shrink_seconds=600.0, fail_fast=True)
     run_campaign(given, sampler("softmax", every=1))
-    assert len(events(given, "CaseJudged")) <= 2
+    assert len(events(given.out, "CaseJudged")) <= 2
     assert clock.now < 600
     assert len(found(given)) == 1
 

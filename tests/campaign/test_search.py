@@ -1,6 +1,5 @@
 """A guided search keeps what reached something new, judges its variants, and continues."""
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,7 +25,7 @@ from generators.program.attention_stub import AttentionCall, list_calls
 from generators.program.case import Case
 from generators.program.portability import find_obstacle
 from generators.sampling.sample import Limits, sample
-from tests.campaign.fakes import case, options, sampler, setup
+from tests.campaign.fakes import case, events, judged, options, sampler, setup
 
 RULES = [
     {"match": "softmax", "applied_rewrites": ["mul_softmax_pattern"]},
@@ -39,11 +38,8 @@ def guided(tmp_path: Path, budget: str = "60x", **given: Any) -> Options:
 
 
 def queue_of(given: Options) -> list[tuple[Case, frozenset[CoverageItem]]]:
-    results = Results(given.out)
-    try:
+    with Results(given.out) as results:
         return list(results.queue())
-    finally:
-        results.close()
 
 
 def test_what_reaches_something_new_is_queued_once_and_stored(tmp_path: Path) -> None:
@@ -63,11 +59,8 @@ def test_what_an_attention_rewrite_took_is_tried_in_its_other_forms(tmp_path: Pa
     ]
     given = options(tmp_path, "30x", engine="guided", rules=rules, seeds=(case("softmax", "exp"),))
     run_campaign(given, sampler())
-    results = Results(given.out)
-    try:
+    with Results(given.out) as results:
         assert results.count_coverage()[CoverageItem(CoverageKind.OP, "half")] >= 4
-    finally:
-        results.close()
 
 
 def test_a_search_goes_on_with_its_queue(tmp_path: Path) -> None:
@@ -82,12 +75,9 @@ def test_a_search_goes_on_with_its_queue(tmp_path: Path) -> None:
     assert len(before) == 1
     run_campaign(second, sampler())
     assert before[0][0] in [queued for queued, _ in queue_of(second)]
-    results = Results(second.out)
-    try:
-        assert results.position()[0] == 31
+    with Results(second.out) as results:
+        assert results.counts.cursor == 31
         assert results.count_coverage()[CoverageItem(CoverageKind.REWRITE, "_sfdp_pattern_5_inference")] > 4
-    finally:
-        results.close()
 
 
 def test_no_case_is_judged_twice(tmp_path: Path) -> None:
@@ -96,22 +86,18 @@ def test_no_case_is_judged_twice(tmp_path: Path) -> None:
     given = options(tmp_path, "40x", engine="guided", rules=rules, seeds=(case("softmax", "exp"),))
     run_campaign(given, sampler("softmax"))
     run_campaign(given, sampler("softmax"))
-    events = map(json.loads, (given.out / "events.ndjson").read_text().splitlines())
-    judged = [event["case"] for event in events if event["event"] == "CaseJudged"]
+    cases = [event["case"] for event in events(given.out, "CaseJudged")]
     # What is drawn small programs may be equal by chance.
-    assert len(judged) == 80 and len(judged) - len(set(judged)) <= 2
+    assert len(cases) == 80 and len(cases) - len(set(cases)) <= 2
 
 
 def test_what_a_queued_case_reaches_later_is_in_the_queue_too(tmp_path: Path) -> None:
-    results = Results(_make_run(tmp_path))
-    try:
+    with Results(_make_run(tmp_path)) as results:
         one = case("exp")
         items = [CoverageItem(CoverageKind.OP, name) for name in ("first", "second")]
         for item in items:
-            results.record_case(one, position=(1, frozenset()), coverage=frozenset({item}), queued=True)
+            results.record_case(one, judged(coverage=[item]), queued=True)
         assert list(results.queue()) == [(one, frozenset(items))]
-    finally:
-        results.close()
 
 
 def test_seeds_are_read_before_work_starts(tmp_path: Path) -> None:
@@ -134,12 +120,9 @@ def test_functions_that_compute_attention_are_given_random_cases(tmp_path: Path)
     drawn = sampler()
     given = guided(tmp_path, "6x", subjects=(name,), seeds=(case("softmax", "exp"),), worker_config=worker)
     run_campaign(given, drawn)
-    results = Results(given.out)
-    try:
-        assert results.position()[0] == 6
+    with Results(given.out) as results:
+        assert results.counts.cursor == 6
         assert not results.count_coverage()
-    finally:
-        results.close()
 
 
 NAME = "my.kernels:attention"
@@ -154,8 +137,7 @@ def test_what_a_function_refuses_is_learned(tmp_path: Path) -> None:
     worker = setup(rules=[{**rule, "subjects": [NAME]} for rule in REFUSES], subjects=[NAME], attention=[NAME])
     given = options(tmp_path, "100x", subjects=(NAME,), worker_config=worker)
     run_campaign(given, sample)
-    events = map(json.loads, (given.out / "events.ndjson").read_text().splitlines())
-    verdicts = [event["verdicts"][NAME] for event in events if event["event"] == "CaseJudged"]
+    verdicts = [event["verdicts"][NAME] for event in events(given.out, "CaseJudged")]
     assert verdicts[:10].count("skipped") >= 3
     assert verdicts[-50:].count("ok") >= 40
 

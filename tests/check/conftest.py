@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fuzz.ask.evaluator import Evaluator
-from fuzz.check.experiment import call_changes
+from fuzz.check import call_changes
 from fuzz.check.judge import constants
 from tests.check.client import Asker
 

@@ -146,7 +146,7 @@ def run_case(case: Case, change: Callable[[Tensor], Tensor] | None = None) -> Ex
 def check_here(request: Check, *subjects: Subject) -> Result:
     """What a worker answers."""
     configure_torch()
-    return check(request, {subject.name: subject for subject in subjects}, "cpu", lambda *_: None, lambda: 0.0)
+    return check(request, {subject.name: subject for subject in subjects}, "cpu")
 
 
 def only(result: Result) -> SubjectResult:

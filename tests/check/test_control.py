@@ -63,7 +63,7 @@ def call_eager(_function: object, q: Any, k: Any, v: Any, **options: Any) -> Any
 
 def test_inputs_that_nobody_splits_are_no_subject(monkeypatch: pytest.MonkeyPatch) -> None:
     def run_whole(part: Any) -> list[Any]:
-        program = Program(part.source)
+        program = Program(part.request.source)
         module = program.module(False)
         return [(execute(module, module, program.calls(module), training=False), [])]
 

@@ -295,14 +295,14 @@ def test_replicas_for_one_subject_are_gone_when_memory_runs_out(monkeypatch: pyt
     right = RightRuns(run(exact), (run(exact.float()),))
     judge = Judge(run(exact.float()), lambda *_: right, lambda: torch.float32, random=False)
     wrong, noisy = run(exact.float() * 1.01), RightRuns(run(exact), (run(exact.float() * 1.001),))
-    assert not judge.judge(wrong, others=lambda: noisy).verdict.is_finding
+    assert not judge.judge(wrong, others=noisy).verdict.is_finding
 
     def exhausted(*_: Any) -> Any:
         raise MemoryError
 
     with monkeypatch.context() as patch, SuppressOutOfMemory() as memory:
         patch.setattr("fuzz.check.judge.verdict.locate", exhausted)
-        judge.judge(run(exact.float() * 1.2), others=lambda: noisy)
+        judge.judge(run(exact.float() * 1.2), others=noisy)
     assert memory.line
     assert judge.judge(wrong).verdict is Verdict.WRONG_RESULT
 

@@ -23,8 +23,8 @@ from generators.program.emit import source
 from generators.program.ops import make_op
 from generators.program.sizes import Size
 from generators.program.type_check import check as check_case
-from generators.sampling.calls import add_calls
 from generators.sampling.choices import Choices
+from generators.sampling.mutations import MUTATIONS
 from generators.sampling.sample import draw
 from tests.check.in_process import check_here, judge_case
 
@@ -282,7 +282,8 @@ def test_the_reference_of_a_call_under_inference_mode_casts_to_float64() -> None
 
 @pytest.mark.samples
 def test_sampled_calls_run_in_eager() -> None:
-    cases = [add_calls(draw(Choices(f"{i}"), Choices(f"{i}:x")), Choices(f"{i}:calls")) for i in range(50)]
+    drawn = [draw(Choices(f"{i}"), Choices(f"{i}:x")) for i in range(50)]
+    cases = [MUTATIONS["calls"].draw(case, Choices(f"{i}:calls")) for i, case in enumerate(drawn)]
     called = [case for case in cases if case.calls]
     assert len(called) > 45
     results = [check_here(Check(0, source(case), (), training=case.training)).rejected for case in called]

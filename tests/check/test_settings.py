@@ -18,10 +18,9 @@ from torch._inductor.runtime import cache_dir_utils
 
 from benchmarks.planted_torch.torch_defects import FUNCTIONS
 from fuzz.check.run.subject_builder import Subject, find
-from fuzz.check.torch_api import settings
+from fuzz.check.torch_api import kernel_builds, settings
 from fuzz.check.torch_api.exceptions import SubjectError
 from fuzz.check.torch_api.torch_internals import require, wrap
-from fuzz.check.torch_api.vector_instructions import remember_vector_instructions
 from fuzz.protocol import CoverageItem, CoverageKind, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
 from generators.program.settings import SWITCHES, list_available
@@ -167,7 +166,7 @@ def test_a_probe_of_vector_instructions_that_works_is_not_repeated(
 
     monkeypatch.setattr(cpu_vec_isa.VecISA, "check_build", check_build)
     monkeypatch.setattr(cache_dir_utils, "default_cache_dir", lambda: str(tmp_path))
-    remember_vector_instructions()
+    kernel_builds.install()
     isa = cpu_vec_isa.VecAVX2()
     for code in ("one", "one", "broken", "broken", "other"):
         assert isa.check_build(code) == (code != "broken")

@@ -28,7 +28,8 @@ from corpus.ledger import Ledger
 from corpus.ledger import save as save_ledger
 from corpus.versions import sort_versions, spell_versions
 from fuzz.campaign.session import _enter_directory
-from fuzz.run_store import RESULTS_FILE, Results
+from fuzz.run_database import RESULTS_FILE
+from fuzz.run_store import Results
 from generators.errors import CaseError, UserError, UserErrors
 from generators.sampling.sample import sample
 from tests.command import run_command
@@ -296,5 +297,5 @@ def test_names_reach_the_terminal_without_what_controls_it(name: bytes, tmp_path
 
 def test_a_run_that_was_killed_before_it_had_a_store_is_begun_again(tmp_path: Path) -> None:
     (tmp_path / "lock").touch()
-    with _enter_directory(tmp_path), contextlib.closing(Results(tmp_path)) as results:
+    with _enter_directory(tmp_path), Results(tmp_path) as results:
         assert not results.findings()

@@ -7,7 +7,6 @@ import shutil
 import struct
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +36,7 @@ from generators.program.simplicity import sort_key
 from generators.program.sizes import Size
 from generators.program.type_check import check, is_valid
 from generators.program.value_format import FormatError
+from tests.campaign.fakes import judged
 from triage.script_runs import ScriptRuns
 
 NAN = torch.tensor([0x7FC00001], dtype=torch.int32).view(torch.float32)  # with a payload
@@ -219,11 +219,11 @@ def test_files_go_with_the_case(case: Case, tmp_path: Path, monkeypatch: pytest.
 def test_a_campaign_keeps_the_files_of_its_suspicions(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with closing(Results(tmp_path)) as results:
+    with Results(tmp_path) as results:
         wrong = SubjectResult("passes", Verdict.WRONG_RESULT)
-        results.record_case(case, position=(1, frozenset()), unexplained=[(case, wrong)])
+        results.record_case(case, judged(), unexplained=[(case, wrong)])
     forget(monkeypatch, tmp_path / "made")
-    with closing(Results(tmp_path)) as results:
+    with Results(tmp_path) as results:
         [suspicion] = results.waiting()
     assert suspicion.case == case
     assert load(save(Entry(suspicion.case), tmp_path / "found")).case == case

@@ -117,7 +117,7 @@ attention = cache(partial(sample, 3, attention_only=True))
 @pytest.mark.parametrize("attention_only", [False, True])
 def test_a_stand_in_gives_what_the_case_gives(attention_only: bool) -> None:
     compared: Counter[str] = Counter()
-    for index in range(90):
+    for index in range(90 if attention_only else 150):
         case = attention(index) if attention_only else sample(3, index)
         if emit_attention_stub(case) is None or is_random(case):
             continue

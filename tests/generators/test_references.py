@@ -8,10 +8,8 @@ from corpus import entry
 from generators.program.case import Case
 from generators.program.references import list_dims, rename
 from generators.program.type_check import check
-from generators.sampling.calls import add_calls
-from generators.sampling.changes import add_changes
 from generators.sampling.choices import Choices
-from generators.sampling.regions import add_regions
+from generators.sampling.mutations import MUTATIONS
 from generators.sampling.sample import sample
 
 KNOWN = Path(__file__).parents[2] / "corpus" / "known"
@@ -19,9 +17,9 @@ KNOWN = Path(__file__).parents[2] / "corpus" / "known"
 
 def list_cases() -> list[Case]:
     drawn = [sample(54, index) for index in range(40)]
-    called = [add_calls(case, Choices(case.id)) for case in drawn]
-    changed = [add_changes(case, Choices(case.id)) for case in called]
-    return [*called, *changed, *(add_regions(case, Choices(case.id)) for case in drawn)]
+    called = [MUTATIONS["calls"].draw(case, Choices(case.id)) for case in drawn]
+    changed = [MUTATIONS["changes"].draw(case, Choices(case.id)) for case in called]
+    return [*called, *changed, *(MUTATIONS["regions"].draw(case, Choices(case.id)) for case in drawn)]
 
 
 def rename_all(case: Case) -> None:

@@ -25,11 +25,11 @@ from generators.program.type_check import check
 from generators.program.values import FLOATS, LAYOUTS
 from generators.program.writes import is_written
 from generators.sampling.choices import Choices
-from generators.sampling.integers import add_integers
+from generators.sampling.mutations import MUTATIONS
 from generators.sampling.sample import Limits, sample
 from generators.sampling.settings import draw_settings
 from generators.sampling.shards import add_shards
-from generators.sampling.writes import WRITES, add_read_by_strides, insert_writes
+from generators.sampling.writes import WRITES
 from tests.check.in_process import run_case
 
 pytestmark = pytest.mark.samples
@@ -100,7 +100,7 @@ def test_eager_accepts_nearly_all_that_write() -> None:
             return False
         return True
 
-    inserted = (insert_writes(sample(31, index), Choices(f"{index}")) for index in range(150))
+    inserted = (MUTATIONS["writes"].draw(sample(31, index), Choices(f"{index}")) for index in range(150))
     cases = [case for case in inserted if is_written(case)]
     assert len(cases) > 125
     assert sum(map(has_run, cases)) > 0.95 * len(cases)
@@ -164,6 +164,16 @@ def test_a_campaign_of_kernels_has_all_that_a_contract_can_say() -> None:
     assert all(emit_attention_stub(case) is not None for case in cases)
     lengths = {case.sizes.get("S") for case in cases}
     assert lengths >= {1, 63, 64, 65, 127, 128, 129, 130}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mutation_is_drawn_and_kept_by_files(name: str) -> None:
+    drawn = [(case, MUTATIONS[name].draw(case, Choices(case.id))) for case in plain_cases()[:60]]
+    changed = [new for old, new in drawn if new != old]
+    assert changed
+    for case in changed:
+        check(case)
+        assert casefile.loads(casefile.dumps(case)).id == case.id  # a number may be NaN
 
 
 @pytest.mark.parametrize("attention_only", [False, True])
@@ -285,7 +295,7 @@ def test_integers_of_positions_are_such_that_eager_takes() -> None:
     n_alone = 0
     for index in range(40):
         base = sample(5, index, mode="inference")
-        case = add_integers(base, Choices(str(index)), 1.0)
+        case = MUTATIONS["integers"].draw(base, Choices(str(index)))
         added = {op.kind for op in case.ops if op not in base.ops}
         n_alone += len(added) > 0 and set(base.ops).isdisjoint(case.ops)
         kinds.update(added)
@@ -299,7 +309,7 @@ def test_integers_of_positions_are_such_that_eager_takes() -> None:
 def test_strided_reads_stay_within_the_memory_that_eager_gives() -> None:
     steps: Counter[str] = Counter()
     for index in range(40):
-        case = add_read_by_strides(sample(6, index, mode="inference"), Choices(str(index)), 1.0)
+        case = MUTATIONS["as_strided"].draw(sample(6, index, mode="inference"), Choices(str(index)))
         for read in (op for op in case.ops if op.kind == "as_strided"):
             steps[next((op.kind for op in case.ops if op.name == read.args[0]), "input")] += 1
             if not case.calls:

@@ -32,9 +32,7 @@ def judge(factory: str, live: Live, *names: str, subjects: dict[str, Subject] | 
         Check(0, "", names or ("passes",), hashes=True, live=live),
         subjects or available(),
         "cpu",
-        lambda *_: None,
-        lambda: 0.0,
-        session.open,
+        open_live=session.open,
     )
 
 

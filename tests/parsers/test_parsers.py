@@ -23,7 +23,8 @@ from fuzz.check.run import value_files
 from fuzz.protocol import ProtocolError, Result, from_json
 from fuzz.protocol.render import describe
 from fuzz.replay_result import describe_result, list_numbers, read_recorded_result
-from fuzz.run_store import _FORMAT, _TABLES, RESULTS_FILE, Results
+from fuzz.run_database import RESULTS_FILE
+from fuzz.run_store import _FORMAT, _TABLES, Results
 from fuzz.run_summary import RunSummary
 from generators.errors import CaseError, UserError
 from generators.program.attention_stub import emit_attention_stub
@@ -106,7 +107,7 @@ def check_values(data: bytes) -> None:
     assert value_files.serialize(value_files.parse(value_files.serialize(read))) == value_files.serialize(read)
 
 
-_COLUMNS = {"meta": 2, "coverage": 3, "queue": 4, "judged": 1, "suspicions": 4, "findings": 8}
+_COLUMNS = {"counts": 2, "events": 2, "coverage": 3, "queue": 4, "judged": 1, "suspicions": 4, "findings": 8}
 
 
 def check_rows(data: bytes) -> None:
@@ -119,14 +120,14 @@ def check_rows(data: bytes) -> None:
     with tempfile.TemporaryDirectory(dir=SHARED) as directory:
         run = Path(directory)
         _write_store(run / RESULTS_FILE, rows)
-        with contextlib.closing(Results.open_readonly(run)) as results:
+        with contextlib.suppress(UserError), Results.open_readonly(run) as results:
             for read in (
                 results.findings,
                 lambda: results.is_judged("0123456789ab"),
                 results.count_coverage,
                 lambda: list(results.waiting()),
                 lambda: list(results.queue()),
-                results.position,
+                results.list_events,
                 lambda: make_page(RunSummary.load(run)),
                 lambda: status.describe_run(run),
                 lambda: load_clusters([run], ledger.Ledger(ledger.NONE)),
@@ -138,6 +139,7 @@ def check_rows(data: bytes) -> None:
 def _write_store(path: Path, rows: Mapping[str, Any]) -> None:
     store = sqlite3.connect(path)
     store.executescript(f"PRAGMA synchronous=OFF; {_TABLES}; PRAGMA user_version={_FORMAT}")
+    store.execute("DELETE FROM counts")
     for table, count in _COLUMNS.items():
         for row in _list(rows.get(table)):
             values = [*map(_column, _list(row)), *[None] * count][:count]

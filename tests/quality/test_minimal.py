@@ -12,8 +12,8 @@ from corpus.shrink import shrink
 from fuzz.ask.evaluator import Evaluator
 from fuzz.ask.question import Question
 from fuzz.campaign.investigation import Investigation
+from fuzz.events import SuspicionOutcome
 from fuzz.protocol import Verdict
-from fuzz.run_store import SuspicionOutcome
 from generators.program.attention_options import Contract
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case, Input, Op
@@ -227,7 +227,10 @@ def shrunk(bug: Bug, *, fused: bool = False) -> list[tuple[list[Case], list[Case
     attention_only = bug in CONTRACTS
 
     def is_start(case: Case) -> bool:
-        return bug(case) and (not attention_only or any(op.kind == "sdpa" for op in case.ops) == fused)
+        # A grouped call whose contract is over [B, S, H, D] comes down to steps.
+        is_fused = any(op.kind == "sdpa" for op in case.ops)
+        fits = is_fused == fused and not (fused and case.contracts[0].layout == "bshd")
+        return bug(case) and (fits or not attention_only)
 
     found = []
     drawn = (sampled(index, attention_only=attention_only) for index in range(6000))

@@ -14,7 +14,7 @@ from corpus.ledger import Bug
 from corpus.upstream import Issue, Upstream
 from fuzz.ask.worker_config import ROOT
 from fuzz.protocol import SubjectResult, Verdict
-from generators.program.case import Case
+from generators.program.case import Case, LaterCall
 from generators.program.type_check import attributes
 from triage.report.conditions import find_conditions
 from triage.report.filing import (
@@ -247,7 +247,19 @@ def test_the_number_of_a_call_is_varied_in_place_of_the_attribute_that_it_stands
     def fails(other: Case) -> bool:
         return all(float(value) < 1 for call in other.calls for _, value in call.numbers)
 
-    assert rules(numbers, fails) == ["n in the second call != 1.0 or 2.0 or 1.25"]
+    assert rules(numbers, fails) == [
+        "n in the second call != 1.0 or 2.0 or 1.25",
+        "passes with the number that at_least_1 gives as an argument",
+    ]
+
+
+def test_what_edits_take_away_is_a_condition() -> None:
+    again = LaterCall(under="inference")
+    called = replace(casefile.loads(MASKED), mode="inference", calls=(again,), settings=(("memory_planning", True),))
+    assert rules(called, lambda other: bool(other.settings)) == ["passes with no memory_planning"]
+    alone = ["passes with the first call alone", "passes with the second call alone"]
+    assert rules(called, lambda other: bool(other.calls)) == alone
+    assert rules(casefile.loads(MASKED), lambda other: other.training) == ["passes with inference"]
 
 
 def test_size_1_and_sizes_without_a_rule_say_nothing(case: Case) -> None:

@@ -17,7 +17,7 @@ from fuzz.attribution.root_cause import RootCause
 from fuzz.check.check import check
 from fuzz.check.run.subject_builder import find
 from fuzz.check.torch_api.settings import configure_torch
-from fuzz.compilers import onnx_nodes, onnxruntime
+from fuzz.compilers import onnxruntime
 from fuzz.compilers.table import COMPILERS, VARIATIONS
 from fuzz.experiments import Trial
 from fuzz.protocol import NodeParted, Parted, Result, SubjectResult, Verdict
@@ -55,7 +55,7 @@ class InProcess(FakeAsker):
         configure_torch()
         (subject,) = question.subjects
         request = build_check(question, repeat=1)
-        return check(request, {subject: find(subject)}, "cpu", lambda *_: None, lambda: 0.0)
+        return check(request, {subject: find(subject)}, "cpu")
 
 
 def entry_of(text: str, subject: str) -> Entry:
@@ -113,7 +113,7 @@ def plant_in_sessions(monkeypatch: pytest.MonkeyPatch, change: Callable[[Any, An
     """ONNX Runtime gets models in which nodes are changed, but while this step is off. change: takes graph and node"""
     import onnx
 
-    from fuzz.compilers.onnx_model import open_session
+    open_session = onnxruntime.open_session
 
     def open_wrongly(model: str | bytes, *, level: str = "ENABLE_ALL", disabled: str = "") -> Any:
         is_off = bool(step) and (level in ("DISABLE_ALL", "ENABLE_BASIC") or step in disabled.split(","))
@@ -122,8 +122,7 @@ def plant_in_sessions(monkeypatch: pytest.MonkeyPatch, change: Callable[[Any, An
             change(proto.graph, node)
         return open_session(proto.SerializeToString(), level=level, disabled=disabled)
 
-    for module in (onnx_nodes, onnxruntime):
-        monkeypatch.setattr(module, "open_session", open_wrongly)
+    monkeypatch.setattr(onnxruntime, "open_session", open_wrongly)
 
 
 @pytest.mark.samples

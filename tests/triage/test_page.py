@@ -6,6 +6,7 @@ import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -18,11 +19,11 @@ from fuzz.compilers.table import COMPILERS
 from fuzz.events import CampaignEnded, CampaignStarted, CaseJudged, Event, WorkerDied
 from fuzz.protocol import CoverageItem, CoverageKind, SubjectResult, Verdict
 from fuzz.protocol.failures import Process, Raised
-from fuzz.run_store import RESULTS_FILE, FindingRow, Results
-from fuzz.run_summary import Counts, RunSummary
+from fuzz.run_database import RESULTS_FILE
+from fuzz.run_store import FindingRow, Results
+from fuzz.run_summary import RunSummary
 from generators.program.case import Case
 from generators.program.emit import source
-from generators.records import encode
 from tests.command import run_command
 from tests.triage.conftest import NUMBERS
 from triage.bugs import PAGE, renew_reports
@@ -50,13 +51,11 @@ def page(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def count(run: Path, *events: Event) -> None:
     """As if a run had these events, two seconds apart."""
-    results = Results(run)
-    counts = results.read_meta("counts", Counts)
-    for number, event in enumerate(events):
-        counts.add(event, 1e9 + 2 * number)
-    counts.seconds += 2.0 * (len(events) - 1)
-    results.set_meta({"counts": json.dumps(encode(counts))})
-    results.close()
+    with Results(run) as results, patch("fuzz.run_store.time.monotonic") as clock:
+        for number, event in enumerate(events):
+            clock.return_value = 2.0 * number
+            results.on_event(event, 1e9 + 2 * number)
+        results.finish()
 
 
 def found(case: Case) -> SubjectResult:
@@ -82,16 +81,14 @@ def finding(case: Case, kind: str = "new") -> FindingRow:
 def run(tmp_path: Path, case: Case) -> Path:
     directory = tmp_path / "run"
     directory.mkdir()
-    results = Results(directory)
-    rewrites = [
-        CoverageItem(CoverageKind.REWRITE, name) for name in ("_sfdp_pattern_3_half_training", "pointless_view")
-    ]
-    coverage = frozenset({*rewrites, CoverageItem(CoverageKind.OP, "aten.bmm")})
-    results.record_case(case, position=(1, frozenset()), coverage=coverage)
-    results.add_finding(None, finding(case))
-    results.close()
-    ended = CampaignEnded(reason="budget spent")
-    count(directory, STARTED, JUDGED, JUDGED, ended)
+    count(directory, STARTED, replace(JUDGED, index=1), CampaignEnded(reason="budget spent"))
+    with Results(directory) as results:
+        rewrites = [
+            CoverageItem(CoverageKind.REWRITE, name) for name in ("_sfdp_pattern_3_half_training", "pointless_view")
+        ]
+        coverage = frozenset({*rewrites, CoverageItem(CoverageKind.OP, "aten.bmm")})
+        results.record_case(case, replace(JUDGED, coverage=tuple(coverage)))
+        results.add_finding(None, finding(case))
     return directory
 
 
@@ -119,13 +116,10 @@ def test_what_cases_and_messages_say_is_text_and_nothing_leaves_the_file(run: Pa
 
 
 def test_a_campaign_that_still_runs_is_shown_and_left_alone(run: Path, case: Case) -> None:
-    count(run, STARTED, replace(JUDGED, rejected="no such thing"))
-    results = Results(run)
-    try:
+    count(run, STARTED, replace(JUDGED, index=2, rejected="no such thing"))
+    with Results(run) as results:
         text, _ = make_page(RunSummary.load(run))
-        results.set_meta({"still": "writable"})
-    finally:
-        results.close()
+        results.on_event(STARTED, 1e9)  # still writable
     assert "eager refused 1 program" in text
     assert "was killed" in text
     assert "in 2 sessions" in text
@@ -140,9 +134,8 @@ def test_a_campaign_that_found_nothing_says_so(tmp_path: Path) -> None:
 def test_known_findings_are_no_news(run: Path, case: Case) -> None:
     directory = run.parent / "other"
     directory.mkdir()
-    results = Results(directory)
-    results.add_finding(None, finding(case, "known"))
-    results.close()
+    with Results(directory) as results:
+        results.add_finding(None, finding(case, "known"))
     _, bugs = make_page(RunSummary.load(directory))
     assert [bug["news"] for bug in bugs] == [False]
 
@@ -184,9 +177,8 @@ def test_what_others_reported_is_called_known_upstream_and_linked(run: Path, cas
 def test_silent_ones_come_before_loud_ones_and_lead_to_their_reports(run: Path, case: Case, tmp_path: Path) -> None:
     loud = replace(found(case), verdict=Verdict.COMPILE_ERROR)
     other = replace(case, mode="inference" if case.training else "training", contracts=())
-    results = Results(run)
-    results.add_finding(None, replace(finding(other), result=loud, count=9))
-    results.close()
+    with Results(run) as results:
+        results.add_finding(None, replace(finding(other), result=loud, count=9))
     report = tmp_path / "reports" / case.id / "report.md"
     report.parent.mkdir(parents=True)
     report.touch()
@@ -203,10 +195,9 @@ def test_silent_ones_come_before_loud_ones_and_lead_to_their_reports(run: Path, 
 def test_a_fixed_bug_that_is_back_is_for_somebody_to_look_at(
     tmp_path: Path, case: Case, kind: str, version: str, back: bool
 ) -> None:
-    results = Results(tmp_path)
-    results.add_finding(None, finding(case, kind))
-    results.set_meta({"torch": "2.13.0+cpu"})
-    results.close()
+    with Results(tmp_path) as results:
+        results.add_finding(None, finding(case, kind))
+        results.on_event(replace(STARTED, torch="2.13.0+cpu"), 1e9)
     ledger = listing(case, f"fixed {version}", tmp_path)
     text, bugs = make_page(RunSummary.load(tmp_path), ledger)
     assert [bug["news"] for bug in bugs] == [back]
@@ -214,10 +205,9 @@ def test_a_fixed_bug_that_is_back_is_for_somebody_to_look_at(
 
 
 def test_commands_name_the_interpreter_of_the_workers(tmp_path: Path, case: Case) -> None:
-    results = Results(tmp_path)
-    results.add_finding(None, finding(case, "new"))
-    results.set_meta({"torch": "2.15.0", "interpreter": "/opt/torch-2.15/bin/python"})
-    results.close()
+    with Results(tmp_path) as results:
+        results.add_finding(None, finding(case, "new"))
+        results.on_event(replace(STARTED, torch="2.15.0", python="/opt/torch-2.15/bin/python"), 1e9)
     ((bug,),) = [make_page(RunSummary.load(tmp_path))[1]]
     assert all(command.count("--python /opt/torch-2.15/bin/python") == 1 for command in bug["commands"])
 
@@ -232,8 +222,8 @@ def test_what_is_no_run_directory_is_an_error(tmp_path: Path) -> None:
 
 
 def test_time_without_a_campaign_does_not_count(run: Path) -> None:
-    count(run, STARTED, JUDGED)
-    assert "8s in 2 sessions since 2001-09-09 01:46 UTC" in make_page(RunSummary.load(run))[0]
+    count(run, STARTED, replace(JUDGED, index=2))
+    assert "6s in 2 sessions since 2001-09-09 01:46 UTC" in make_page(RunSummary.load(run))[0]
 
 
 def test_a_page_says_how_many_workers_were_lost_and_to_what(run: Path) -> None:

@@ -26,7 +26,8 @@ from fuzz.attribution.stored import cause_path, read_cause, write_cause
 from fuzz.commands import require_allowed
 from fuzz.known_bugs import KnownBugs, identify, read_known_bugs
 from fuzz.protocol import EAGER, Verdict
-from fuzz.run_store import RESULTS_FILE, FindingRow
+from fuzz.run_database import RESULTS_FILE
+from fuzz.run_store import FindingRow
 from fuzz.run_summary import RunSummary
 from fuzz.subjects import compiler_of, is_user_function, list_packages
 from fuzz.versions import public_version
@@ -78,7 +79,8 @@ def gather(paths: Sequence[Path]) -> list[Finding]:
 
 def read_row(row: FindingRow, run: RunSummary) -> Finding:
     """The finding in a row of a run's store."""
-    torch, runtimes = run.torch, dict(map(split_version, run.runtimes))
+    started = run.counts.started
+    torch, runtimes = started.torch, dict(map(split_version, started.runtimes))
     if row.kind == "new" and row.entry.found is not None:
         torch, runtimes = row.entry.found.torch or torch, dict(row.entry.found.versions)
     first = row.first_seen if row.kind == "new" else row.last_seen  # known findings are stored when a session starts

@@ -1,7 +1,7 @@
 """A case that eager accepts: runs its module, and judges the runs of subjects."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -9,9 +9,10 @@ import torch
 from torch import nn
 
 from fuzz.check.judge import constants
-from fuzz.check.judge.choices import ChoiceMode, Nested
+from fuzz.check.judge.choices import ChoiceMode
 from fuzz.check.judge.modes import Noise, reference
 from fuzz.check.judge.open_orders import AnotherOrder
+from fuzz.check.judge.operations import Nested
 from fuzz.check.judge.verdict import Judge, RightRuns, conclude
 from fuzz.check.run.live_program import LiveProgram
 from fuzz.check.run.program import Execution, Program, Tensors, execute, same_numbers
@@ -99,6 +100,11 @@ class CaseRun:
         return None if self.program.is_sequence or self.request.live is not None else self.request.dynamic
 
     @property
+    def shards(self) -> dict[str, Any]:
+        """Along which axes inputs are split over ranks, by name (fuzz/check/run/sharded.py)."""
+        return getattr(self.program.module(self.request.training), "shards", {})
+
+    @property
     def repeat(self) -> int:
         """The number of runs of a subject. A sequence of calls that is repeated runs once more.
 
@@ -177,6 +183,15 @@ class CaseRun:
             mode=mode,
             watched=call is not None,
         )
+
+    def run_anew(
+        self, subject: Subject, times: int = 1, mode: Callable[[], AbstractContextManager[Any]] = nullcontext
+    ) -> list[Execution]:
+        """Runs of `subject`, which compiles for them. Raises its exceptions."""
+        module = self.program.module(self.request.training)
+        with subject.apply_settings():
+            call = self.compile(subject, module)
+            return [self.execute(call, module, mode()) for _ in range(times)]
 
     def run_noisily(self, noise: Noise, choices: ChoiceMode) -> Execution:
         """Eager under noise, with these choices."""

@@ -6,13 +6,12 @@ where results may differ, and to what.
 """
 
 from collections import defaultdict
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fuzz.check.judge.operations import RANDOM, UNWRITTEN, OperationMode, bind, is_floating, is_fused, names
+from fuzz.check.judge.operations import RANDOM, UNWRITTEN, OperationMode, bind, is_floating, is_fused, names, take
 
 _WITH_PLACES = names("sort topk max min median nanmedian mode kthvalue cummax cummin")
 """Operations that return elements along an axis, and their places."""
@@ -95,30 +94,10 @@ def _take(name: str, given: dict[str, Any], places: Tensor, like: Tensor) -> Ten
     values: Tensor = given["self"]
     if count := _POOLED_AXES.get(name):
         return values.flatten(-count).gather(-1, places.flatten(-count)).view_as(places)
-    if not values.dim():
-        return like
-    axis = given.get("dim", -1)
-    if places.dim() < values.dim():
-        return values.gather(axis, places.unsqueeze(axis)).squeeze(axis)
-    return values.gather(axis, places)
+    return take(values, given.get("dim", -1), places) if values.dim() else like
 
 
 def _is_other(mine: Tensor, theirs: Tensor) -> bool:
     if mine.is_floating_point():
         return bool(((mine != theirs) & ~(mine.isnan() | theirs.isnan())).any())
     return not torch.equal(mine, theirs)
-
-
-class Nested(AbstractContextManager[None]):
-    """Several modes as one, the first outermost. Can be entered again."""
-
-    def __init__(self, *modes: AbstractContextManager[Any]) -> None:
-        self._modes = modes
-
-    def __enter__(self) -> None:
-        for mode in self._modes:
-            mode.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        for mode in reversed(self._modes):
-            mode.__exit__(*error)

@@ -1,7 +1,7 @@
 """Judges a run beside eager at another precision, which its compiler declares (`CompilerCapabilities.precisions`)."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +11,11 @@ from torch.utils._pytree import tree_map
 
 from fuzz.check.judge import constants
 from fuzz.check.judge.case_run import CaseRun
-from fuzz.check.judge.choices import Nested
 from fuzz.check.judge.doubt import Doubt
 from fuzz.check.judge.modes import Noise
 from fuzz.check.judge.operations import RANDOM, is_exact
-from fuzz.check.judge.verdict import RECHECKED_VERDICTS, Judge, RightRuns
+from fuzz.check.judge.verdict import Judge, RightRuns
+from fuzz.check.run.tensor_memory import name_dtype
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import RightAt
 
@@ -33,8 +33,8 @@ def judge_at_declared(doubt: Doubt) -> SubjectResult:
             if not probe.changed:
                 continue
             judge = _make_judge(doubt.case, probe, replace(eager, shared=doubt.case.eager.shared))
-            if judge.judge_numbers(doubt.run).verdict not in RECHECKED_VERDICTS:
-                at = tuple(sorted(str(narrower[dtype]).removeprefix("torch.") for dtype in probe.changed))
+            if not judge.judge_numbers(doubt.run).verdict.has_wrong_numbers:
+                at = tuple(sorted(name_dtype(narrower[dtype]) for dtype in probe.changed))
                 return replace(
                     doubt.judgement, verdict=Verdict.PRECISION_POLICY, failure=RightAt(at), where=None, judged=None
                 )
@@ -56,10 +56,9 @@ def _is_narrower(made: torch.dtype, dtype_name: str) -> bool:
     dtype = getattr(torch, dtype_name)
     if made.is_floating_point != dtype.is_floating_point:
         return False
-    read: Callable[[torch.dtype], Any] = torch.finfo if made.is_floating_point else torch.iinfo
     if made.is_floating_point:
-        return bool(read(made).eps > read(dtype).eps)
-    return bool(read(made).max < read(dtype).max)
+        return torch.finfo(made).eps > torch.finfo(dtype).eps
+    return torch.iinfo(made).max < torch.iinfo(dtype).max
 
 
 def _make_judge(case: CaseRun, narrowed: "Narrowed", eager: Any) -> Judge:
@@ -69,7 +68,7 @@ def _make_judge(case: CaseRun, narrowed: "Narrowed", eager: Any) -> Judge:
     floats = [narrowed.narrower.get(dtype, dtype) for dtype in (case.coarsest(), *narrowed.changed)]
 
     def run(number: int) -> Any:
-        return case.execute(mode=Nested(Narrowed(narrowed.narrower, saturates=narrowed.saturates, seed=number)))
+        return case.execute(mode=Narrowed(narrowed.narrower, saturates=narrowed.saturates, seed=number))
 
     count = constants.REPLICAS_BEFORE_WRONG
     right = RightRuns(exact, tuple(map(run, range(count))), count=count, choosing=max(constants.CHOOSING_RUNS))

@@ -6,8 +6,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from fuzz.check.judge import constants
 from fuzz.check.judge.case_run import CaseRun
 from fuzz.check.judge.dropout_seeds import Compiled
@@ -15,7 +13,7 @@ from fuzz.check.judge.open_orders import HAVE_ANOTHER_ALGORITHM
 from fuzz.check.run.program import Execution
 from fuzz.check.run.subject_builder import Subject
 from fuzz.check.run.subject_changes import apply_experiments
-from fuzz.check.torch_api import exceptions
+from fuzz.check.torch_api.compilation import TryApart
 from fuzz.check.torch_api.coverage import Coverage
 from fuzz.experiments import Trial
 from fuzz.protocol import CoverageKind, SubjectResult, Verdict
@@ -123,18 +121,9 @@ def _run_again(
     case: CaseRun, subject: Subject, times: int = 1, mode: Callable[[], AbstractContextManager[Any]] = nullcontext
 ) -> list[Execution]:
     """Runs of `subject`, compiled once more; none if it raises."""
-    module = case.program.module(case.request.training)
-    torch._dynamo.reset()
-    try:
-        with subject.apply_settings():
-            call = case.compile(subject, module)
-            return [case.execute(call, module, mode()) for _ in range(times)]
-    except Exception as error:
-        if exceptions.is_out_of_memory(error):
-            raise
-        return []
-    finally:
-        torch._dynamo.reset()
+    with TryApart():
+        return case.run_anew(subject, times, mode)
+    return []
 
 
 def _is_wrong_again(case: CaseRun, subject: Subject) -> bool | None:

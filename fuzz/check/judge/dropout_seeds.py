@@ -9,7 +9,7 @@ from fuzz.check.judge import constants, dropout
 from fuzz.check.judge.case_run import CaseRun
 from fuzz.check.judge.modes import Noise
 from fuzz.check.judge.repeated_masks import find_repeated_mask
-from fuzz.check.judge.verdict import RECHECKED_VERDICTS, Judge, conclude
+from fuzz.check.judge.verdict import Judge, conclude
 from fuzz.check.run.program import Execution, execute
 from fuzz.check.torch_api import exceptions
 from fuzz.protocol import SubjectResult, Verdict
@@ -30,7 +30,7 @@ def compare_seeds(judgement: SubjectResult, case: CaseRun, compiled: Compiled, r
         """The judgement on the elements of `run` that do not depend on the seed, if these are wrong."""
         constant = comparison.merge_constant(case.eager, run)
         certain = None if constant is None else judge.judge(constant)
-        return certain if certain is not None and certain.verdict in RECHECKED_VERDICTS else None
+        return certain if certain is not None and certain.verdict.has_wrong_numbers else None
 
     try:
         found = comparison.find_difference(lambda number: _make_run(case, (plain, plain), number))

@@ -11,10 +11,10 @@ from fuzz.check.judge.case_run import CaseRun, Replicas
 from fuzz.check.judge.doubt import Doubt
 from fuzz.check.judge.eager_audit import audit_eager
 from fuzz.check.judge.licences import excuse
-from fuzz.check.judge.verdict import RECHECKED_VERDICTS, Judge, conclude
+from fuzz.check.judge.verdict import Judge, conclude
 from fuzz.check.run.program import Execution, Program
 from fuzz.check.run.subject_builder import Subject
-from fuzz.check.torch_api import exceptions
+from fuzz.check.torch_api.compilation import TryApart
 from fuzz.check.torch_api.exceptions import SuppressOutOfMemory
 from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation
@@ -59,7 +59,7 @@ def _judge_regions(case: CaseRun, eager: Execution, replicas: Replicas) -> Subje
     judge = case.make_judge(right, random=False, right=replicas)
     judgement = judge.judge_numbers(eager)
     name = judgement.judged
-    if judgement.verdict not in RECHECKED_VERDICTS or name is None:
+    if not judgement.verdict.has_wrong_numbers or name is None:
         return conclude(Verdict.OK)
     if of_operation := _audit_regions(case, eager, truth):
         return of_operation
@@ -77,15 +77,9 @@ def _judge_regions(case: CaseRun, eager: Execution, replicas: Replicas) -> Subje
 
 def _audit_regions(case: CaseRun, eager: Execution, truth: Execution) -> SubjectResult | None:
     """The verdict on an operation that is wrong in a region. None if there is none, or a region takes no mode."""
-    torch._dynamo.reset()  # Eager compiles cond and the like, and a mode must neither meet nor leave such code.
-    try:
+    with TryApart():  # Eager compiles cond and the like, and a mode must neither meet nor leave such code.
         return _audit(case, case.program, eager, truth)
-    except Exception as error:
-        if exceptions.is_out_of_memory(error):
-            raise
-        return None
-    finally:
-        torch._dynamo.reset()
+    return None
 
 
 def _audit(case: CaseRun, program: Program, eager: Execution, truth: Execution) -> SubjectResult | None:
@@ -99,4 +93,4 @@ def _is_right(case: CaseRun, text: str, judge: Judge) -> bool:
             given = case.execute(program=program)
         except Exception:
             return False
-        return judge.judge_numbers(given).verdict not in RECHECKED_VERDICTS
+        return not judge.judge_numbers(given).verdict.has_wrong_numbers

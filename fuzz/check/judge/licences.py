@@ -9,21 +9,19 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from fuzz.check.judge import constants
 from fuzz.check.judge.case_run import find_difference
-from fuzz.check.judge.choices import ChoiceMode, Nested
+from fuzz.check.judge.choices import ChoiceMode
 from fuzz.check.judge.declared_precision import judge_at_declared
 from fuzz.check.judge.doubt import Doubt, is_documented, settle_draws
 from fuzz.check.judge.dropout_seeds import compare_seeds
 from fuzz.check.judge.modes import FusedNoise, HalvedSums, SkippedCasts, drop_by_index
-from fuzz.check.judge.verdict import RECHECKED_VERDICTS, RightRuns, find_stride_difference
+from fuzz.check.judge.operations import Nested
+from fuzz.check.judge.verdict import RightRuns, find_stride_difference
 from fuzz.check.run import graph_passes
 from fuzz.check.run.program import Execution
-from fuzz.check.run.subject_builder import Subject
 from fuzz.check.run.subject_changes import enter
-from fuzz.check.torch_api import exceptions
+from fuzz.check.torch_api.compilation import TryApart
 from fuzz.experiments import Trial
 from fuzz.protocol import SubjectResult, Verdict
 
@@ -63,9 +61,9 @@ class Licence:
         """The judgement on the values of the run beside the right runs. An excused failure keeps its numbers."""
         before = judged = doubt.judgement
         for right in self.right_runs(doubt):
-            judged = doubt.judge(doubt.run, others=lambda right=right: right)
+            judged = doubt.judge(doubt.run, others=right)
             judged = replace(judged, right_rewrites=before.right_rewrites)
-            if judged.verdict not in RECHECKED_VERDICTS:
+            if not judged.verdict.has_wrong_numbers:
                 return judged if self.verdict is None else self.grant(doubt)
         return judged if self.narrows else before
 
@@ -97,10 +95,6 @@ def _judge_distribution(_: Licence, doubt: Doubt) -> SubjectResult:
 def _judge_by_index(_: Licence, doubt: Doubt) -> SubjectResult:
     with drop_by_index(doubt.case.device):
         return doubt.judge(doubt.case.execute())
-
-
-def _declares_precision(subject: Subject) -> bool:
-    return subject.compiler is not None and bool(subject.compiler.capabilities.precisions)
 
 
 def _run_off_fast_path(doubt: Doubt) -> Iterator[RightRuns]:
@@ -149,8 +143,7 @@ def _move_fused_calls(doubt: Doubt) -> Iterator[RightRuns]:
     module = case.program.module(case.request.training)
     noise: AbstractContextManager[Any] = nullcontext()
     moved: list[Execution] = []
-    torch._dynamo.reset()
-    try:
+    with TryApart():  # A torch that does not run the graph operation by operation explains nothing.
         call = graph_passes.compile_module(module, case.dynamic, lambda: noise)
         plain = case.execute(call, module)
         if find_difference([plain, case.execute(call, module)]) is not None:
@@ -158,14 +151,12 @@ def _move_fused_calls(doubt: Doubt) -> Iterator[RightRuns]:
         for seed in range(constants.REPLICAS_BEFORE_WRONG):
             noise = FusedNoise(seed)
             moved.append(case.eager.shift(plain, case.execute(call, module)))
-    except Exception as error:
-        if exceptions.is_out_of_memory(error):
-            raise
-        return  # this torch does not run the graph operation by operation: nothing is explained
-    yield RightRuns(case.exact, tuple(moved))
+    if len(moved) == constants.REPLICAS_BEFORE_WRONG:
+        yield RightRuns(case.exact, tuple(moved))
 
 
 _WRONG = (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT)
+_NUMBERS = tuple(verdict for verdict in Verdict if verdict.has_wrong_numbers)
 _DOCS = "https://docs.pytorch.org/docs/stable"
 
 LICENCES = (
@@ -225,7 +216,7 @@ LICENCES = (
     ),
     Licence(
         "open order",
-        RECHECKED_VERDICTS,
+        _NUMBERS,
         Verdict.CONVENTION,
         "eager runs one of the [ties or writes](#open-orders); not for inputs that are split over ranks",
         "eager in another order, in 16, in 64",
@@ -236,7 +227,7 @@ LICENCES = (
     ),
     Licence(
         "halved sums",
-        RECHECKED_VERDICTS,
+        _NUMBERS,
         None,
         "inputs are split over ranks",
         "eager that adds up halves of each sum, and rounds these: 3 runs",
@@ -257,13 +248,13 @@ LICENCES = (
     ),
     Licence(
         "declared precision",
-        RECHECKED_VERDICTS,
+        _NUMBERS,
         Verdict.PRECISION_POLICY,
         "the compiler declares that it computes in another dtype",
         "eager with operands and results of each operation rounded to it: 16 runs, each result moved by an ulp of it; "
         "integers wrap, or saturate",
         "`precisions` of the compiler, each with its documentation",
-        lambda doubt: _declares_precision(doubt.subject) and not doubt.case.request.random,
+        lambda doubt: doubt.subject.compiler is not None and not doubt.case.request.random,
         judge=lambda _, doubt: judge_at_declared(doubt),
     ),
     Licence(

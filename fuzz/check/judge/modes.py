@@ -6,7 +6,8 @@ the results of operations that do not round: views, copies, casts, fills, select
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakIdKeyDictionary
 
 from fuzz.check.judge.constants import LOW_PRECISION_DTYPES, UNIT_ROUNDOFF
-from fuzz.check.judge.operations import RANDOM, OperationMode, absorb, is_exact, is_fused
+from fuzz.check.judge.operations import RANDOM, Nested, OperationMode, absorb, is_exact, is_fused
 from fuzz.check.run.program import Execution, Tensors, execute
 from fuzz.check.torch_api.process_state import hold_state
 
@@ -47,27 +48,15 @@ def reference(
     """
     exact = module.double()
     raised = calls(exact, lambda memory: memory.double() if _is_lower(memory) else memory)
-    mode = _Exactly(nullcontext() if choices is None else choices)
+    # Active during calls only: the text that makes the inputs runs outside, in its own dtypes.
+    mode = Nested(
+        partial(hold_state, "torch's default dtype", torch.float64),
+        partial(hold_state, "torch's fast path", False),
+        lambda: sdpa_kernel([SDPBackend.MATH]),
+        Float64Mode(),
+        choices or nullcontext(),
+    )
     return execute(exact, exact, raised, training=training, cotangents=cotangents, mode=mode)
-
-
-class _Exactly(AbstractContextManager[None]):
-    """Active during calls only. The text that makes the inputs runs outside, in its own dtypes."""
-
-    def __init__(self, choices: AbstractContextManager[Any]) -> None:
-        self._choices = choices
-
-    def __enter__(self) -> None:
-        with ExitStack() as stack:
-            stack.enter_context(hold_state("torch's default dtype", torch.float64))
-            stack.enter_context(hold_state("torch's fast path", False))
-            stack.enter_context(sdpa_kernel([SDPBackend.MATH]))
-            stack.enter_context(Float64Mode())
-            stack.enter_context(self._choices)
-            self._exit = stack.pop_all().close
-
-    def __exit__(self, *_: object) -> None:
-        self._exit()
 
 
 class Float64Mode(OperationMode):
@@ -129,7 +118,7 @@ def _draw(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
     result = func(*narrow, **kwargs)
     if isinstance(result, Tensor) and args and result is narrow[0] and result is not args[0]:
         return args[0].copy_(result)
-    return _widen(result)
+    return tree_map(lambda value: value.double() if _is_lower(value) else value, result)
 
 
 @contextmanager
@@ -155,12 +144,6 @@ def drop_by_index(device: str) -> Iterator[None]:
         library.impl("bernoulli_.float", keep, kind)
         library.impl("native_dropout", drop, kind)
         yield
-
-
-def _widen(result: Any) -> Any:
-    if isinstance(result, (tuple, list)):
-        return type(result)(_widen(item) for item in result)
-    return result.double() if _is_lower(result) else result
 
 
 def _is_lower(value: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fuzz.check.judge.operations import OperationMode, bind, names
+from fuzz.check.judge.operations import OperationMode, bind, names, take
 
 CallArguments = dict[str, Any]
 OrderGenerator = torch.Generator | None
@@ -53,11 +53,12 @@ def _rearrange_ties(given: CallArguments, draw: OrderGenerator) -> CallArguments
 
 
 def _rearrange_rows(given: CallArguments, draw: OrderGenerator) -> CallArguments:
-    index: Tensor = given["index"]
-    if not index.dim() or not _repeats(index):
+    """Of `index_copy`, and of `put`, which has no axis: its index and source count as flat."""
+    index, source = (one if "dim" in given else one.flatten() for one in (given["index"], given["source"]))
+    if given.get("accumulate") or not index.dim() or not _repeats(index):
         return {}
     order = _order(index.numel(), index, draw)
-    return {"index": index[order], "source": given["source"].index_select(given["dim"], order)}
+    return {"index": index[order], "source": source.index_select(given.get("dim", 0), order)}
 
 
 def _rearrange_puts(given: CallArguments, draw: OrderGenerator) -> CallArguments:
@@ -70,14 +71,6 @@ def _rearrange_puts(given: CallArguments, draw: OrderGenerator) -> CallArguments
     values = given["values"].expand(*places[0].shape, *written).flatten(0, places[0].dim() - 1)
     order = _order(places[0].numel(), places[0], draw)
     return {"indices": [one.flatten()[order] for one in places], "values": values[order]}
-
-
-def _rearrange_put(given: CallArguments, draw: OrderGenerator) -> CallArguments:
-    index: Tensor = given["index"]
-    if given.get("accumulate") or not _repeats(index.flatten()):
-        return {}
-    order = _order(index.numel(), index, draw)
-    return {"index": index.flatten()[order], "source": given["source"].flatten()[order]}
 
 
 def _rearrange_scattered(given: CallArguments, draw: OrderGenerator) -> CallArguments:
@@ -97,9 +90,7 @@ def _repeats(places: Tensor) -> bool:
     return bool(places.numel()) and len(places.unique(dim=0)) < len(places)
 
 
-_TENSOR, _TORCH = "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.", "torch."
 _PAGE = "https://docs.pytorch.org/docs/stable/generated/torch."
-_MODE = f"{_PAGE}use_deterministic_algorithms.html"
 
 
 OPEN = (
@@ -122,29 +113,29 @@ OPEN = (
         "writes",
         "If index contains duplicate entries, multiple elements from tensor will be copied to the same index of self. "
         "The result is nondeterministic since it depends on which copy occurs last.",
-        f"{_TENSOR}index_copy_.html",
+        f"{_PAGE}Tensor.index_copy_.html",
         _rearrange_rows,
     ),
     Open(
         names("index_put unsafe_index_put index_put_impl"),
         "writes",
         "If accumulate is False, the behavior is undefined if indices contain duplicate elements.",
-        f"{_TENSOR}index_put_.html",
+        f"{_PAGE}Tensor.index_put_.html",
         _rearrange_puts,
     ),
     Open(
         names("put"),
         "writes",
         "If accumulate is False, the behavior is undefined if index contain duplicate elements.",
-        f"{_TENSOR}put_.html",
-        _rearrange_put,
+        f"{_PAGE}Tensor.put_.html",
+        _rearrange_rows,
     ),
     Open(
         names("scatter"),
         "writes",
         "When indices are not unique, the behavior is non-deterministic (one of the values from src will be picked "
         "arbitrarily)",
-        f"{_TENSOR}scatter_.html",
+        f"{_PAGE}Tensor.scatter_.html",
         _rearrange_scattered,
     ),
     Open(
@@ -166,7 +157,7 @@ OPEN = (
         names("convolution convolution_backward index_add scatter_add scatter_reduce"),
         "sums",
         "The following normally-nondeterministic operations will act deterministically when mode=True",
-        _MODE,
+        f"{_PAGE}use_deterministic_algorithms.html",
     ),
 )
 """Defined, so that no row names them: the places of equal elements in `argmax`, `argmin`, `max` and `min`, "the indices
@@ -214,9 +205,7 @@ def _run_with_ties(func: Any, given: CallArguments, changed: CallArguments) -> A
         return None
     order, axis = changed.pop("order"), given.get("dim", -1)
     values, places = func(**given | changed)
-    if places.dim() < order.dim():
-        return values, order.gather(axis, places.unsqueeze(axis)).squeeze(axis)
-    return values, order.gather(axis, places)
+    return values, take(order, axis, places)
 
 
 class AnotherOrder(OperationMode):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import torch
@@ -67,6 +68,13 @@ def bind(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dic
     return dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
 
 
+def take(values: Tensor, axis: int, places: Tensor) -> Tensor:
+    """The elements at places along an axis, which `places` may lack."""
+    if places.dim() < values.dim():
+        return values.gather(axis, places.unsqueeze(axis)).squeeze(axis)
+    return values.gather(axis, places)
+
+
 class OperationMode(TorchDispatchMode):
     """A mode that sees a higher-order operation, such as flex_attention, as plain operations."""
 
@@ -92,6 +100,22 @@ class OperationMode(TorchDispatchMode):
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NotImplementedError
+
+
+class Nested(AbstractContextManager[None]):
+    """Several contexts as one, the first outermost. Can be entered again: a function makes a context that can't."""
+
+    def __init__(self, *contexts: AbstractContextManager[Any] | Callable[[], AbstractContextManager[Any]]) -> None:
+        self._contexts = contexts
+
+    def __enter__(self) -> None:
+        with ExitStack() as stack:
+            for context in self._contexts:
+                stack.enter_context(context if isinstance(context, AbstractContextManager) else context())
+            self._exit = stack.pop_all().close
+
+    def __exit__(self, *_: object) -> None:
+        self._exit()
 
 
 _FUSED = {name for spec in SUBJECTS.values() for name in spec.operations}

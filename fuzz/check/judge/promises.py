@@ -1,4 +1,4 @@
-"""The promises of a compiler: which cases it takes, and which parts of its runs are compared."""
+"""The promises of a subject: which cases it takes, and which parts of its runs are compared."""
 
 from dataclasses import replace
 
@@ -7,24 +7,37 @@ from torch import Tensor
 from fuzz.check.judge.case_run import CaseRun
 from fuzz.check.judge.verdict import order_dims
 from fuzz.check.run.program import Execution
-from fuzz.compilers.interface import Compiler, CompilerCapabilities
+from fuzz.check.run.subject_builder import Subject
+from fuzz.check.run.tensor_memory import name_dtype
+from fuzz.compilers.interface import CompilerCapabilities
 from fuzz.protocol.failures import Refusal
 
 
-def find_unpromised(case: CaseRun, compiler: Compiler) -> tuple[Refusal, str] | None:
-    """The first property of a case that the compiler does not promise to take; None if there is none."""
-    promised, eager, program = compiler.capabilities, case.eager, case.program
-    mode = "training" if case.request.training else "inference"
-    if mode not in promised.modes:
-        return (Refusal.NOT_INFERENCE, "") if case.request.training else (Refusal.NOT_TRAINING, "")
-    dtypes = {str(value.dtype).removeprefix("torch.") for value in _list_given(case)}
-    unknown = sorted(dtypes - {*promised.dtypes}) if promised.dtypes is not None else []
-    reasons = {
-        "active dropout": case.request.random and not promised.random,
-        "writes that the caller sees": bool(eager.mutated) and not promised.state,
-        f"inputs or parameters of {', '.join(unknown)}": bool(unknown),
-        "several calls": program.is_sequence and not (promised.state or promised.dynamic),
-    }
+def find_unpromised(case: CaseRun, subject: Subject) -> tuple[Refusal, str] | None:
+    """The first property of a case that the subject does not take, and a reason in words; None if there is none."""
+    request, spec, reasons = case.request, subject.spec, dict[str, bool]()
+    promised = subject.compiler.capabilities if subject.compiler is not None else None
+    if spec.random and (not request.random or case.program.is_sequence):
+        return Refusal.NOT_RANDOM, ""
+    if not request.training and (spec.recomputes or (promised is not None and "inference" not in promised.modes)):
+        return Refusal.NOT_TRAINING, ""
+    if request.training and promised is not None and "training" not in promised.modes:
+        return Refusal.NOT_INFERENCE, ""
+    if spec.sharded:
+        reasons = {
+            "no input is split over ranks": not case.shards,
+            "DTensor draws other random numbers": request.random,
+            "it has regions, for which DTensor has no rules": bool(request.plain),
+        }
+    if promised is not None:
+        dtypes = {name_dtype(value.dtype) for value in _list_given(case)}
+        unknown = sorted(dtypes - {*promised.dtypes}) if promised.dtypes is not None else []
+        reasons = {
+            "active dropout": request.random and not promised.random,
+            "writes that the caller sees": bool(case.eager.mutated) and not promised.state,
+            f"inputs or parameters of {', '.join(unknown)}": bool(unknown),
+            "several calls": case.program.is_sequence and not (promised.state or promised.dynamic),
+        }
     return next(((Refusal.UNSUPPORTED, reason) for reason, applies in reasons.items() if applies), None)
 
 

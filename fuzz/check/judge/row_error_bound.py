@@ -225,10 +225,6 @@ def first_index(mask: Tensor) -> tuple[int, ...]:
     return tuple(torch.nonzero(mask)[0].tolist())
 
 
-def largest_index(value: Tensor) -> tuple[int, ...]:
-    return unravel(int(value.argmax()), value.shape)
-
-
 def unravel(flat: int, shape: torch.Size) -> tuple[int, ...]:
     return tuple(int(place) for place in torch.unravel_index(torch.tensor(flat), shape))
 

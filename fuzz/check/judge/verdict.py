@@ -11,6 +11,7 @@ from torch import Tensor
 from fuzz.check.judge import constants
 from fuzz.check.judge.row_error_bound import Envelope, find_possible_values, largest_finite, locate
 from fuzz.check.run.program import Execution, same_numbers
+from fuzz.check.run.tensor_memory import as_real, name_dtype
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DifferentElements, Failure, FormDiffers, NotTaken, Refusal, Value
 from fuzz.protocol.places import Place
@@ -32,9 +33,6 @@ class RightRuns:
     """Of replicas."""
     choosing: int = 0
     """Of runs that make other choices on purpose."""
-
-    def list_all(self) -> tuple[Execution, ...]:
-        return (self.exact, *self.rounded, *self.chosen)
 
     def join(self, others: "RightRuns") -> "RightRuns":
         """These runs, and those of `others` but for its exact run."""
@@ -86,12 +84,9 @@ class Judge:
         self._terms = largest_gradient(self._known.runs.exact)
         self._terms_of_outputs = constants.TERMS_OF_DERIVATIVES if derives else 0.0
 
-    def judge(self, compiled: Execution, others: Callable[[], "RightRuns | None"] = lambda: None) -> SubjectResult:
-        """The verdict on a run of a subject.
-
-        others: returns more right runs, which round in other places than eager or make other choices; called before a
-            value is called wrong
-        """
+    def judge(self, compiled: Execution, others: RightRuns | None = None) -> SubjectResult:
+        """The verdict on a run of a subject. others: more right runs, which round in other places than eager or make
+        other choices; looked at before a value is called wrong."""
         form = find_form_difference(self._eager, compiled)
         if form is not None:
             return conclude(Verdict.METADATA, form)
@@ -101,24 +96,21 @@ class Judge:
         layout = find_stride_difference(self._eager, compiled)
         return judgement if layout is None else conclude(Verdict.METADATA, layout, judgement.numbers)
 
-    def judge_numbers(
-        self, compiled: Execution, others: Callable[[], "RightRuns | None"] = lambda: None
-    ) -> SubjectResult:
+    def judge_numbers(self, compiled: Execution, others: RightRuns | None = None) -> SubjectResult:
         """As `judge`, of values alone. Their forms are eager's."""
         judgement = self._measure(compiled, self._known)
         for count in (0, *constants.CHOOSING_RUNS):
             runs = self._known.runs
             is_known = runs.count >= constants.REPLICAS_BEFORE_WRONG and runs.choosing >= count
             by_choice = judgement.verdict is Verdict.ILL_CONDITIONED and runs.chosen
-            needs_more = judgement.verdict in RECHECKED_VERDICTS or by_choice
+            needs_more = judgement.verdict.has_wrong_numbers or by_choice
             if count == constants.CHOOSING_RUNS[-1]:
                 needs_more = judgement.where is not None and judgement.where.wrong <= constants.FEW_WRONG
             if needs_more and not is_known and (runs.chooses or not count):
                 self._known = _Known(self._right(constants.REPLICAS_BEFORE_WRONG, count))
                 judgement = self._measure(compiled, self._known)
-        right = others() if judgement.verdict in RECHECKED_VERDICTS else None
-        if right is not None:
-            judgement = self._measure(compiled, _Known(self._known.runs.join(right)))
+        if judgement.verdict.has_wrong_numbers and others is not None:
+            judgement = self._measure(compiled, _Known(self._known.runs.join(others)))
         if judgement.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and self._random:
             judgement = replace(judgement, verdict=Verdict.RANDOM_STREAM, where=None)
         return judgement
@@ -127,7 +119,7 @@ class Judge:
         """The values that are further from the truth than rounding explains, in order, by the replicas so far."""
         pairs = [(name, *self._pair_values(name, compiled)) for name in self._eager.values]
         judged = ((name, self._judge_value(name, mine, theirs, self._known)) for name, mine, theirs in pairs)
-        return [name for name, judgement in judged if judgement.verdict in RECHECKED_VERDICTS]
+        return [name for name, judgement in judged if judgement.verdict.has_wrong_numbers]
 
     def _measure(self, compiled: Execution, known: "_Known") -> SubjectResult:
         names = [*self._eager.values, *(name for name in compiled.gradients if name not in self._eager.gradients)]
@@ -153,7 +145,8 @@ class Judge:
         wrong = Verdict.WRONG_GRADIENT if name.is_gradient else Verdict.WRONG_RESULT
         if not eager.is_floating_point():
             # Rounding alone decides the elements on which right runs disagree, and only between what these give.
-            right = [run.values.get(name, eager) for run in known.runs.list_all()]
+            runs = (known.runs.exact, *known.runs.rounded, *known.runs.chosen)
+            right = [run.values.get(name, eager) for run in runs]
             agreed = torch.stack([eager == values for values in right]).all(0)
             off = (eager != value) & agreed
             if not agreed.all():
@@ -161,14 +154,14 @@ class Judge:
                 possible = find_possible_values(eager.double(), right, torch.zeros_like(errors), ~agreed)
                 if possible is not None:
                     off |= ~agreed & (possible.replace_errors(value.double(), errors, limit=1.0) > 0)
-            different = DifferentElements(name, int(off.sum()), eager.numel(), _dtype(eager))
+            different = DifferentElements(name, int(off.sum()), eager.numel(), name_dtype(eager.dtype))
             if not different.count:
                 return conclude(Verdict.ILL_CONDITIONED, None, {"ratio": 0.0, "rows_wrong": 0.0, "rows_total": rows})
             numbers = {"ratio": math.inf, "rows_wrong": rows, "rows_total": rows, "limit": 0.0}
             return conclude(wrong, different, numbers, name, wrong=off)
         envelope = self._envelope(name, eager, known)
         verdict, failure, numbers = envelope.judge(name, value, wrong)
-        doubted = envelope.find_wrong(value) if verdict in RECHECKED_VERDICTS else None
+        doubted = envelope.find_wrong(value) if verdict.has_wrong_numbers else None
         return conclude(verdict, failure, numbers, name, wrong=doubted)
 
     def _envelope(self, name: Value, eager: Tensor, known: "_Known") -> Envelope:
@@ -210,7 +203,7 @@ def find_form_difference(eager: Execution, compiled: Execution) -> FormDiffers |
     for name in [name for name in eager.values if name in compiled.values]:
         mine, theirs = (
             {
-                "dtype": _dtype(run.values[name]),
+                "dtype": name_dtype(run.values[name].dtype),
                 "shape": str(list(run.values[name].shape)),
                 "device": run.devices.get(name, ""),
             }
@@ -256,19 +249,10 @@ def is_same_for_dynamo(eager: Execution, compiled: Execution, exact: Execution) 
         return False
 
 
-def as_real(value: Tensor) -> Tensor:
-    """Complex numbers as a last axis of their parts; any other tensor as it is."""
-    return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
-
-
 def order_dims(value: Tensor) -> list[int]:
     """The dimensions from the outermost in memory to the innermost, without dimensions of size 1."""
     sizes, strides = value.shape, value.stride()
     return sorted((dim for dim in range(value.dim()) if sizes[dim] > 1), key=lambda dim: (-strides[dim], dim))
-
-
-#: Values are wrong, unless a licence explains them (licences.py).
-RECHECKED_VERDICTS = tuple(verdict for verdict in Verdict if verdict.has_wrong_numbers)
 
 
 def largest_gradient(exact: Execution) -> float:
@@ -283,7 +267,3 @@ def pick_worst(judgements: list[SubjectResult], rank: Callable[[SubjectResult], 
     worst = max(judgements, key=rank)
     totals = {key: sum(item.numbers[key] for item in judgements) for key in ("rows_wrong", "rows_total")}
     return replace(worst, numbers={**worst.numbers, **totals})
-
-
-def _dtype(value: Tensor) -> str:
-    return str(value.dtype).removeprefix("torch.")

@@ -176,7 +176,9 @@ def _describe_positions(values: Tensor) -> Described | None:
     if bool(rises.all()) and length > 1:
         starts = rows[:, 0]
         equal = bool((starts == starts[0]).all())
-        return Described("positions", float(starts[0])) if equal else _keep_positive("offset_positions", starts)
+        if equal:
+            return Described("positions", float(starts[0]))
+        return Described("offset_positions", float(starts.max()) + 1) if int(starts.min()) >= 0 else None
     if length > 1 and bool((rows.sort(-1).values == places).all()):
         return Described("permutation")
     # Rows of [fill, ..., fill, first, first + 1, ...] or [first, first + 1, ..., fill, ..., fill].
@@ -198,10 +200,6 @@ def _describe_positions(values: Tensor) -> Described | None:
     ):
         return Described("packed_positions", 1.0, float((rows == 0).sum(-1).max()))
     return None
-
-
-def _keep_positive(kind: str, starts: Tensor) -> Described | None:
-    return Described(kind, float(starts.max()) + 1) if int(starts.min()) >= 0 else None
 
 
 def _describe_tokens(values: Tensor, least: int, largest: int) -> Described | None:

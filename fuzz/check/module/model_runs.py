@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 
 class ModelError(Exception):
-    """A model can't be built; one line says why."""
+    """A model can't be built, loaded or recorded; one line says why."""
 
 
-class PackageMissing(ModelError):
-    """Its package can't be imported here."""
+class FactoryMissingError(ModelError):
+    """What makes it can't be imported here."""
 
 
 class NoCacheError(ModelError):

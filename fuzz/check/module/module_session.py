@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
 
-from fuzz.check.module.model_runs import ModelError, PackageMissing
+from fuzz.check.module.model_runs import FactoryMissingError, ModelError
 from fuzz.check.module.module_numbers import change_number, is_same_run, list_numbers, set_number
 from fuzz.check.module.recorder import ATTENTION_WORDS, CallRecorder, list_leaves, name_autocast
 from fuzz.check.module.released_models import PACKAGES, build, list_runs
 from fuzz.check.run import value_files
 from fuzz.check.run.live_program import LiveProgram, copy_arguments, copy_together, has_dropout, pair_tensors
 from fuzz.check.run.program import Program, hash_tensor, same_bits
-from fuzz.check.run.tensor_memory import MemoryMap
+from fuzz.check.run.tensor_memory import MemoryMap, as_real
 from fuzz.check.torch_api import exceptions
 from fuzz.protocol import Live, Message
 from fuzz.protocol.recording import (
@@ -37,14 +37,6 @@ from fuzz.protocol.recording import (
     Submodule,
     VariedRun,
 )
-
-
-class ModuleError(Exception):
-    """A module that can't be loaded or recorded; the text is one line."""
-
-
-class FactoryMissingError(ModuleError):
-    """The factory can't be imported here."""
 
 
 class _Reached(BaseException):  # a module may catch any Exception
@@ -77,8 +69,8 @@ class ModuleSession:
                 return self._keep(message)
             assert isinstance(message, Repeat)
             return self._repeat(message)
-        except (ModuleError, ModelError, value_files.ValuesError) as error:
-            return NotRecorded(str(error), isinstance(error, (FactoryMissingError, PackageMissing)))
+        except (ModelError, value_files.ValuesError) as error:
+            return NotRecorded(str(error), isinstance(error, FactoryMissingError))
         except Exception as error:
             return NotRecorded(exceptions.line(error))
 
@@ -108,21 +100,15 @@ class ModuleSession:
         return hashlib.sha256(" ".join(map(hash_tensor, every)).encode()).hexdigest()[:16]
 
     def open(self, live: Live) -> LiveProgram:
-        """A part of the module as a program. Raises `ModuleError`, and exceptions of copying."""
+        """A part of the module as a program. Raises `ModelError`, and exceptions of copying."""
         if not self._factory:
-            raise ModuleError("no module is loaded")
+            raise ModelError("no module is loaded")
         if live.path not in self._captured:
             self._captured = {live.path: self._capture(live.path)}  # of one part alone: modules are large
         module, args, kwargs, autocast = self._captured[live.path]
+        is_training = self._root.training and not live.inference
         return LiveProgram(
-            module,
-            (args, kwargs),
-            is_training=self._root.training and not live.inference,
-            device=self._device,
-            autocast=autocast,
-            drops=live.drops,
-            watched=live.watched,
-            is_evaluated=live.inference,
+            module, (args, kwargs), live, is_training=is_training, device=self._device, autocast=autocast
         )
 
     def _make(self) -> None:
@@ -133,7 +119,7 @@ class ModuleSession:
         if not (
             parts and isinstance(parts[0], nn.Module) and isinstance(args, (tuple, list)) and isinstance(kwargs, dict)
         ):
-            raise ModuleError(f"it gives {_name_type(made)}, expected (module, args) or (module, args, kwargs)")
+            raise ModelError(f"it gives {_name_type(made)}, expected (module, args) or (module, args, kwargs)")
         self._root = parts[0].to(self._device)
         self._arguments = _pytree.tree_map_only(Tensor, lambda value: value.to(self._device), (tuple(args), kwargs))
 
@@ -149,9 +135,7 @@ class ModuleSession:
     def _record_root(self) -> CallRecorder:
         root, args, kwargs = self._copy_root()
         recorder = CallRecorder(root, (), ())
-        torch.manual_seed(0)
-        with recorder.watch_modules(), torch.set_grad_enabled(root.training), recorder:
-            root(*args, **kwargs)
+        self._run_recorded(recorder, args, kwargs, "")
         return recorder
 
     def _capture(self, path: str) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any], str]:
@@ -173,7 +157,7 @@ class ModuleSession:
             return module, *copy_arguments(reached.arguments, known=pair_tensors(root, root)), reached.autocast
         finally:
             hook.remove()
-        raise ModuleError(f"{path} is not called")
+        raise ModelError(f"{path} is not called")
 
     def _record(self, message: RecordSubmodule) -> Recorded:
         module, args, kwargs, autocast = self._capture(message.path)
@@ -183,7 +167,7 @@ class ModuleSession:
         with torch.set_grad_enabled(training):
             result = self._run_recorded(recorder, args, kwargs, autocast)
             if not list_leaves(result):
-                raise ModuleError(f"{message.path or 'the module'} returns {_name_type(result)}, which holds no tensor")
+                raise ModelError(f"{message.path or 'the module'} returns {_name_type(result)}, which holds no tensor")
             recorded = recorder.finish(result, training=training, autocast=autocast)
             self._gradients = {}
             if training:
@@ -221,11 +205,11 @@ class ModuleSession:
 
     def _keep(self, message: KeepValues) -> KeptValues:
         copies = self._recorder.copies
-        return value_files.keep({number: _as_real(copies[number]) for number in message.tensors}, message)
+        return value_files.keep({number: as_real(copies[number]) for number in message.tensors}, message)
 
     def _repeat(self, message: Repeat) -> Repeated:
         kept = (self._recorder.copies, self._recorder.results)
-        copies, results = ({number: _as_real(value) for number, value in values.items()} for values in kept)
+        copies, results = ({number: as_real(value) for number, value in values.items()} for values in kept)
         value_files.use(message.files)
         program = Program(message.source, self._device)
         try:
@@ -282,10 +266,10 @@ def _find_factory(name: str, run: str) -> Callable[[], Any]:
     if _is_released(name):
         return lambda: build(name, run)
     if run:
-        raise ModuleError(f"it has no run {run!r}: only released models have runs")
+        raise ModelError(f"it has no run {run!r}: only released models have runs")
     path, _, attribute = name.partition(":")
     if not attribute or "/" in name:
-        raise ModuleError("expected package.module:function")
+        raise ModelError("expected package.module:function")
     try:
         found = importlib.import_module(path)
         for part in attribute.split("."):
@@ -293,7 +277,7 @@ def _find_factory(name: str, run: str) -> Callable[[], Any]:
     except (ImportError, AttributeError) as error:
         raise FactoryMissingError(exceptions.advise_on_import(error, path) or exceptions.line(error)) from error
     if not callable(found):
-        raise ModuleError(f"it is {_name_type(found)}, expected a function")
+        raise ModelError(f"it is {_name_type(found)}, expected a function")
     return found
 
 
@@ -331,10 +315,6 @@ def _differentiate(outputs: Sequence[Tensor], leaves: dict[int, Tensor]) -> dict
         used, [leaves[name] for name in names], drawn, allow_unused=True
     )
     return {name: value for name, value in zip(names, gradients, strict=True) if value is not None}
-
-
-def _as_real(value: Tensor) -> Tensor:
-    return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
 
 
 def _set_value(module: nn.Module, name: str, value: Tensor) -> None:

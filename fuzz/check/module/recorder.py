@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode, _pop_mode_temporarily, resolve_na
 from torch.utils import _pytree
 
 from fuzz.check.module.distributions import describe_tensor
+from fuzz.check.module.named_arguments import name_arguments
 from fuzz.check.run.tensor_memory import MemoryMap
 from fuzz.protocol.recording import Recorded, RecordedCall, RecordedTensor, SharedMemory
 
@@ -108,15 +109,14 @@ class CallRecorder(TorchFunctionMode):
         target = next(iter(list_leaves(args)), None)
         version = None if target is None or target.is_inference() else target._version
         # Arguments are described first, since the call may write into them.
-        is_index = name.endswith(("__getitem__", "__setitem__"))
-        kept = 0 if short == "arange" else 1 if short in _COUNTS else len(args)
-        named = {key: value for key, value in kwargs.items() if short in _COUNTS and key not in ("input", "self")}
-        sizes = args[kept:], named
-        if list_leaves(sizes):
+        given, defaults = name_arguments(func, args, kwargs)
+        counts = {key: value for key, value in given.items() if short in _COUNTS and key != "input"}
+        if list_leaves(counts):
             self._note_read(name)
-            sizes = _pytree.tree_map_only(Tensor, Tensor.tolist, sizes)
-        given = (*args[:kept], *sizes[0]), {**kwargs, **sizes[1]}
-        described = self._describe(given[0], is_index=is_index), self._describe(given[1])
+            given |= _pytree.tree_map_only(Tensor, Tensor.tolist, counts)
+        is_index = name.endswith(("__getitem__", "__setitem__"))
+        described = {key: self._describe(value, is_index=is_index) for key, value in given.items()}
+        plain = {key: self._describe(value) for key, value in defaults.items()}
         autocast = name_autocast("cpu" if target is None else target.device.type)
         result = func(*args, **kwargs)
         writes = version is not None and target is not None and target._version != version
@@ -124,7 +124,7 @@ class CallRecorder(TorchFunctionMode):
         if made:
             results = tuple(self._add(tensor, "made") for tensor in made)
             enabled, around = torch.is_grad_enabled(), _list_around(self._functions)
-            call = RecordedCall(name, *described, results, self._paths[-1], autocast, enabled, around)
+            call = RecordedCall(name, described, plain, results, self._paths[-1], autocast, enabled, around)
             self.calls.append(call)
         elif short in _READS and target is not None:
             self._note_read(name)

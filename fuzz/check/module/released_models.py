@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from fuzz.check.module.model_inputs import LENGTH, VOCABULARY, WIDTH, find_cache, make_inputs, make_mask, make_step
-from fuzz.check.module.model_runs import USUAL, ModelError, ModelRun, NoCacheError, PackageMissing, choose_runs
+from fuzz.check.module.model_runs import USUAL, FactoryMissingError, ModelError, ModelRun, NoCacheError, choose_runs
 
 __all__ = ["PACKAGES", "ModelError", "build", "list_architectures", "list_runs"]
 
@@ -156,7 +156,7 @@ def _import(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except Exception as error:
-        raise PackageMissing(f"{package} can't be imported: {' '.join(str(error).split())}") from error
+        raise FactoryMissingError(f"{package} can't be imported: {' '.join(str(error).split())}") from error
 
 
 def _make_transformers(transformers: Any, architecture: str, attention: str, run: ModelRun) -> _Attempts:

@@ -1,6 +1,7 @@
 """The calls of scaled_dot_product_attention that replacements make: in eager, forward and backward, and as calls of an
 attention function."""
 
+import functools
 import math
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -17,8 +18,9 @@ from fuzz.check.judge.eager_audit import Audit
 from fuzz.check.prove.rewrite_match import SDPA_OF_PATTERNS, RewriteMatch
 from fuzz.check.run.attention.call import Call
 from fuzz.check.run.attention.function import Attention
-from fuzz.check.torch_api.exceptions import SubjectError, Unsupported, as_failure
-from fuzz.check.torch_api.torch_internals import wrap
+from fuzz.check.run.tensor_memory import count_span
+from fuzz.check.torch_api.exceptions import SubjectError, as_failure
+from fuzz.check.torch_api.torch_internals import intercept
 from fuzz.protocol.failures import Failure, FaultyOperation
 from fuzz.protocol.rewrites import WrongRewrite
 
@@ -32,16 +34,13 @@ def list_calls(match: RewriteMatch) -> list[Arguments]:
     """The calls that the replacement makes on the operands of the match, without dropout; none if it raises."""
     found: list[Arguments] = []
 
-    def make_noting(_: Any) -> Any:
-        def call_and_note(*args: Any, **options: Any) -> Tensor:
-            found.append((args, {**options, "dropout_p": 0.0}))
-            return attend(*args, backend=SDPBackend.MATH, **found[-1][1])[0]
-
-        return call_and_note
+    def call_and_note(_: Any, *args: Any, **options: Any) -> Tensor:
+        found.append((args, {**options, "dropout_p": 0.0}))
+        return attend(*args, backend=SDPBackend.MATH, **found[-1][1])[0]
 
     try:
         function, given = match.read_replacement()
-        with wrap(*SDPA_OF_PATTERNS, make_noting):
+        with intercept(*SDPA_OF_PATTERNS, call_and_note):
             function(*given)
     except (RuntimeError, TypeError, ValueError, IndexError, SubjectError):
         return []
@@ -66,16 +65,16 @@ def attend(
 def repeat_calls(matches: Iterable[RewriteMatch], attention: Attention, *, training: bool) -> list[Call]:
     """The calls of the replacements on their operands, made by `attention`; [] without a call.
 
-    Raises `Unsupported` if it takes none of them.
+    Raises `SubjectError` if it takes none of them.
     """
-    made, refused = list[Call](), list[Unsupported]()
+    made, refused = list[Call](), list[SubjectError]()
     for args, options in (call for match in matches for call in list_calls(match)):
         try:
             call = _as_call(args, options, training=training)
             attention.check(call.q, call.k, call.v, call.options, training=training)
             made.append(repeat(attention, call))
             call.differentiable = call.dout is not None
-        except Unsupported as refusal:
+        except SubjectError as refusal:
             refused.append(refusal)
     if refused and not made:
         raise refused[0]
@@ -83,10 +82,10 @@ def repeat_calls(matches: Iterable[RewriteMatch], attention: Attention, *, train
 
 
 def _as_call(args: tuple[Any, ...], options: dict[str, Any], *, training: bool) -> Call:
-    """A call of scaled_dot_product_attention as one of an attention function. Raises `Unsupported`."""
+    """A call of scaled_dot_product_attention as one of an attention function. Raises `SubjectError`."""
     q, k, v = (value.detach() for value in args[:_HEADS])
     if not (q.dim() == k.dim() == v.dim() == _RANK and q.shape[:2] == k.shape[:2] == v.shape[:2]):
-        raise Unsupported("query, key and value have other batches or heads")
+        raise SubjectError("query, key and value have other batches or heads")
     added, scale = options.get("attn_mask"), options.get("scale")
     given: dict[str, Any] = {"scale": 1 / math.sqrt(max(1, q.shape[-1])) if scale is None else float(scale)}
     if added is not None:
@@ -101,20 +100,16 @@ def find_faulty_call(match: RewriteMatch) -> FaultyOperation | None:
 
     The MATH backend in float64 gives the truth. The limits are those of `Audit`.
     """
-    audit = Audit()
+    audit, on_math = Audit(), functools.partial(attend, backend=SDPBackend.MATH)
     is_training = any(name.startswith("tangents") for name in match.operands)
     for args, options in list_calls(match):
         with suppress(RuntimeError):  # as in `compare_exactly`
             given = {**options, "gradient": draw_gradient(args)} if is_training else options
-            audit.compare(_OPERATION, _attend_on_math, (args, given), attend(*args, **given))
+            audit.compare(_OPERATION, on_math, (args, given), attend(*args, **given))
     return audit.faulty
 
 
 _OPERATION = torch.ops.aten.scaled_dot_product_attention.default
-
-
-def _attend_on_math(*args: Any, **options: Any) -> tuple[Tensor, ...]:
-    return attend(*args, backend=SDPBackend.MATH, **options)
 
 
 def draw_gradient(args: tuple[Any, ...]) -> Tensor:
@@ -152,5 +147,4 @@ def _find_refusal(error: Failure | None, args: tuple[Any, ...], options: dict[st
 def _make_zeros(like: Tensor) -> Tensor:
     size, stride = (list(map(int, numbers)) for numbers in (like.shape, like.stride()))
     # Elements may share memory.
-    span = 1 + sum((count - 1) * step for count, step in zip(size, stride, strict=True)) if all(size) else 0
-    return torch.zeros(span, dtype=like.dtype, device=like.device).as_strided(size, stride)
+    return torch.zeros(count_span(size, stride), dtype=like.dtype, device=like.device).as_strided(size, stride)

@@ -62,10 +62,9 @@ def prove_constants(judgement: SubjectResult, case: CaseRun, subject: Subject) -
     """`judgement` on an error. If there is no error when patterns must match constants, the rewrites that are refused
     then are named as wrong."""
     refused: list[WrongRewrite] = []
-    module = case.program.module(case.request.training)
     try:
-        with compare_constants(refused.append), subject.apply_settings():
-            case.execute(case.compile(subject, module), module)
+        with compare_constants(refused.append):
+            case.run_anew(subject)
     except Exception:
         return judgement
     return replace(judgement, wrong_rewrites=tuple({rewrite.pattern: rewrite for rewrite in refused}.values()))

@@ -26,7 +26,7 @@ from fuzz.check.prove.pattern_constants import (
 )
 from fuzz.check.torch_api.coverage import rewrite_name
 from fuzz.check.torch_api.exceptions import SubjectError
-from fuzz.check.torch_api.torch_internals import find, require, wrap
+from fuzz.check.torch_api.torch_internals import find, intercept, require
 from fuzz.protocol.rewrites import OtherConstant, find_attention_pattern
 
 _APPLY = ("torch._inductor.pattern_matcher", "ReplacementPatternEntry.apply")
@@ -192,35 +192,28 @@ class MatchRecorder:
             yield
             return
 
-        def make_recording(apply: Any) -> Any:
-            def apply_and_record(rewrite: Any, match: Any, graph: fx.Graph, node: fx.Node) -> None:
-                if "sfdp" in rewrite_name(rewrite):
-                    # An exception here would look like an error of torch.
-                    with suppress(Exception):
-                        if (found := RewriteMatch.read(rewrite, match, graph)) is not None:
-                            self._found.append((found, self._inputs))
-                apply(rewrite, match, graph, node)
+        def apply_and_record(apply: Any, rewrite: Any, match: Any, graph: fx.Graph, node: fx.Node) -> None:
+            if "sfdp" in rewrite_name(rewrite):
+                # An exception here would look like an error of torch.
+                with suppress(Exception):
+                    if (found := RewriteMatch.read(rewrite, match, graph)) is not None:
+                        self._found.append((found, self._inputs))
+            apply(rewrite, match, graph, node)
 
-            return apply_and_record
+        def call_and_note(call: Any, *args: Any, **options: Any) -> Any:
+            replacement = sys._getframe(2).f_code.co_name  # the caller of `intercept`'s, such as _sfdp_replacement_5
+            self.calls.append((replacement.replace("replacement", "pattern"), args, options))
+            return call(*args, **options)
 
-        def make_noting(call: Any) -> Any:
-            def call_and_note(*args: Any, **options: Any) -> Any:
-                replacement = sys._getframe(1).f_code.co_name  # the caller, such as _sfdp_replacement_5
-                self.calls.append((replacement.replace("replacement", "pattern"), args, options))
-                return call(*args, **options)
+        def compile_and_keep_inputs(
+            compile_fx: Any, graph: Any, inputs: Sequence[Any], *args: Any, **options: Any
+        ) -> Any:
+            plain = [value.node.hint if isinstance(value, torch.SymInt) else value for value in inputs]
+            self._inputs = [value.detach() if isinstance(value, Tensor) else value for value in plain]
+            return compile_fx(graph, inputs, *args, **options)
 
-            return call_and_note
-
-        def make_keeping(compile_fx: Any) -> Any:
-            def compile_and_keep_inputs(graph: Any, inputs: Sequence[Any], *args: Any, **options: Any) -> Any:
-                plain = [value.node.hint if isinstance(value, torch.SymInt) else value for value in inputs]
-                self._inputs = [value.detach() if isinstance(value, Tensor) else value for value in plain]
-                return compile_fx(graph, inputs, *args, **options)
-
-            return compile_and_keep_inputs
-
-        keep_inputs = wrap(_PIPELINE, "compile_fx", make_keeping)
-        with wrap(*_APPLY, make_recording), wrap(*SDPA_OF_PATTERNS, make_noting), keep_inputs:
+        keep_inputs = intercept(_PIPELINE, "compile_fx", compile_and_keep_inputs)
+        with intercept(*_APPLY, apply_and_record), intercept(*SDPA_OF_PATTERNS, call_and_note), keep_inputs:
             yield
 
     def matches(self) -> Iterator[RewriteMatch]:

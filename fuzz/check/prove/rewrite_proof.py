@@ -22,10 +22,10 @@ from fuzz.check.judge.eager_audit import Audit
 from fuzz.check.judge.modes import Float64Mode
 from fuzz.check.judge.operations import to_float64
 from fuzz.check.judge.row_error_bound import largest_finite
-from fuzz.check.judge.verdict import RECHECKED_VERDICTS
 from fuzz.check.prove.fused_calls import find_faulty_call
 from fuzz.check.prove.pattern_constants import read_outputs
 from fuzz.check.prove.rewrite_match import Float64Interpreter, MatchRecorder, RewriteMatch
+from fuzz.check.run.tensor_memory import name_dtype
 from fuzz.check.torch_api.coverage import name_operation
 from fuzz.check.torch_api.exceptions import SuppressOutOfMemory
 from fuzz.experiments import EXPERIMENTS, NUMBERS, OPERAND_ROWS, EqualAlong, OperandValue, Outcome
@@ -56,7 +56,7 @@ class RewriteProof:
 
         If strides differ from eager's, a rewrite that changes strides counts as wrong.
         """
-        audits = judgement.verdict in RECHECKED_VERDICTS
+        audits = judgement.verdict.has_wrong_numbers
         is_of_strides = isinstance(judgement.failure, FormDiffers) and judgement.failure.aspect == "strides"
         if (audits, is_of_strides) not in self._proven:
             self._proven[audits, is_of_strides] = self._prove(audits=audits, is_of_strides=is_of_strides)
@@ -199,7 +199,7 @@ def _change_value(value: Any, change: OperandValue) -> Any:
 
 def _can_hold(dtype: torch.dtype, change: OperandValue) -> bool:
     if dtype.is_floating_point:
-        return change.dtype in ("", str(dtype).removeprefix("torch."))
+        return change.dtype in ("", name_dtype(dtype))
     if dtype == torch.bool:
         return change.number in (0.0, 1.0)
     return change.number in NUMBERS and change.number.is_integer() and change.number >= torch.iinfo(dtype).min

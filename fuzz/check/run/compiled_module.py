@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from fuzz.check.run.program import same_bits
 from fuzz.check.torch_api import compilation, settings
-from fuzz.check.torch_api.exceptions import CompilingFailed, Refused, SubjectError, find_refused, find_root
+from fuzz.check.torch_api.exceptions import CompilingFailed, SubjectError, find_refused, find_root
 from fuzz.compilers.interface import CompiledCall, Compiler
 
 _Form = tuple[torch.Size, tuple[int, ...], torch.dtype]
@@ -129,15 +129,14 @@ class CompiledModule:
 
     @contextmanager
     def _refusing(self, wrapper: type[Exception] | None = None) -> Iterator[None]:
-        """Exceptions that mean a refusal become `Refused`; others a `wrapper` of them, if any."""
+        """Exceptions that mean a refusal become `SubjectError`; others a `wrapper` of them, if any."""
         try:
             yield
         except SubjectError:
             raise
         except Exception as error:
-            found = find_refused(error, self._compiler.capabilities)
-            if found is not None:
-                raise Refused(*found) from error
+            if refusal := find_refused(error, self._compiler.capabilities):
+                raise refusal from error
             if isinstance(root := find_root(error), ModuleNotFoundError):
                 raise SubjectError(f"{sys.executable} has no package {root.name}") from error
             if wrapper is None:

@@ -27,7 +27,7 @@ from torch.utils import _python_dispatch
 
 from fuzz.check.run.tensor_memory import MemoryMap
 from fuzz.check.torch_api import compilation, settings
-from fuzz.check.torch_api.torch_internals import require, wrap
+from fuzz.check.torch_api.torch_internals import intercept, require
 
 _PIPELINE, _MATCHER = "torch._inductor.compile_fx", "torch._inductor.pattern_matcher"
 _LEFT_TO_DYNAMO = frozenset({"checkpoint", "flex_attention"})
@@ -88,7 +88,7 @@ def _refuse_regions() -> AbstractContextManager[Any]:
     def refuse(*_: Any, **__: Any) -> Any:
         raise GraphNotCaptured("a nested_compile_region")
 
-    return wrap("torch._higher_order_ops.invoke_subgraph", "invoke_subgraph_placeholder", lambda _: refuse)
+    return intercept("torch._higher_order_ops.invoke_subgraph", "invoke_subgraph_placeholder", refuse)
 
 
 def is_recording() -> bool:
@@ -255,7 +255,7 @@ def _interpret(
         with torch.no_grad():
             fake_mode = pipeline.fake_tensor_prop(graph, inputs)
         strides = _read_output_strides(graph)
-        left_out = wrap(_MATCHER, "LoweringPatternEntry.apply", lambda _: lambda *_: None)
+        left_out = intercept(_MATCHER, "LoweringPatternEntry.apply", lambda *_: None)
         with pipeline.V.set_fake_mode(fake_mode), left_out:
             pipeline._recursive_post_grad_passes(graph, is_inference=options.get("is_inference", False))
     interpreter = fx.Interpreter(graph)

@@ -17,6 +17,7 @@ from torch.utils import _pytree
 from fuzz.check.run.program import Compile, Program, execute, same_numbers
 from fuzz.check.run.structure import flatten, is_state
 from fuzz.check.run.tensor_memory import MemoryMap
+from fuzz.protocol import Live
 from fuzz.protocol.failures import Value
 
 _RATES = "drop"
@@ -86,10 +87,10 @@ class LiveModule(nn.Module):
         module: nn.Module,
         form: Any,
         *,
-        without_gradient: Sequence[int] = (),
-        autocast: str = "",
-        device: str = "cpu",
-        watched: Sequence[str] = (),
+        without_gradient: Sequence[int],
+        autocast: str,
+        device: str,
+        watched: Sequence[str],
         limits: DtypeLimits,
     ) -> None:
         super().__init__()
@@ -103,11 +104,7 @@ class LiveModule(nn.Module):
 
     def forward(self, *leaves: Any) -> Any:
         with self._limits.replay() if self._is_exact else self._limits.record():
-            return self._run(self.module, leaves)
-
-    def call_through(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        """`compiled`, made from the user's module, called as this module is."""
-        return lambda *leaves: self._run(compiled, leaves)
+            return self.run(self.module, leaves)
 
     def named_parameters(self, *args: Any, **options: Any) -> Iterator[tuple[str, nn.Parameter]]:
         """By their names in the user's module."""
@@ -142,7 +139,8 @@ class LiveModule(nn.Module):
             vars(part).update(copy_arguments(held, lambda memory: memory.double() if _is_lower(memory) else memory))
         return super().double()
 
-    def _run(self, call: Callable[..., Any], leaves: Sequence[Any]) -> Any:
+    def run(self, call: Callable[..., Any], leaves: Sequence[Any]) -> Any:
+        """The result of `call`, the user's module or made from it, for leaves of arguments."""
         args, kwargs = _pytree.tree_unflatten(list(leaves), self._form)
         self._seen.clear()
         dtype = getattr(torch, self._autocast) if self._autocast else None
@@ -165,9 +163,8 @@ class LiveModule(nn.Module):
 class LiveProgram(Program):
     """A user's module and its arguments as a program. Every run begins with copies of both.
 
-    drops: whether rates of dropout stay as they are; if not, all are 0
+    live: how it runs; its path is not looked at
     is_training: gradients are computed, of the module's own parameters and of arguments that require them
-    is_evaluated: all parts are in inference; else they keep their own modes
     Raises exceptions of copying.
     """
 
@@ -175,18 +172,15 @@ class LiveProgram(Program):
         self,
         module: nn.Module,
         arguments: tuple[tuple[Any, ...], dict[str, Any]],
+        live: Live,
         *,
         is_training: bool,
         device: str,
-        autocast: str = "",
-        drops: bool = True,
-        watched: Sequence[str] = (),
-        is_evaluated: bool = False,
+        autocast: str,
     ) -> None:
-        self._is_evaluated = is_evaluated
         self.device, self.filename, self.is_training = device, "<module>", is_training
         self._origin, self._given = module, arguments
-        self._autocast, self._drops, self._watched = autocast, drops, watched
+        self._live, self._autocast = live, autocast
         self._limits = DtypeLimits()
         leaves, self._form = _pytree.tree_flatten(arguments)
         self._without_gradient = [
@@ -196,9 +190,9 @@ class LiveProgram(Program):
     def module(self, _training: bool) -> nn.Module:
         """A fresh copy of the user's module, whose parts have their own modes."""
         module = copy.deepcopy(self._origin)
-        if self._is_evaluated:
+        if self._live.inference:
             module.eval()
-        if not self._drops:
+        if not self._live.drops:
             stop_dropout(module)
         return LiveModule(
             module,
@@ -206,7 +200,7 @@ class LiveProgram(Program):
             without_gradient=self._without_gradient,
             autocast=self._autocast,
             device=self.device,
-            watched=self._watched,
+            watched=self._live.watched,
             limits=self._limits,
         )
 
@@ -227,7 +221,8 @@ class LiveProgram(Program):
 
     def compile(self, compile_module: Compile, module: nn.Module, dynamic: bool | None) -> Callable[..., Any]:
         assert isinstance(module, LiveModule)
-        return module.call_through(compile_module(module.module, dynamic))
+        compiled = compile_module(module.module, dynamic)
+        return lambda *leaves: module.run(compiled, leaves)
 
     @cached_property
     def is_random(self) -> bool:
@@ -242,7 +237,7 @@ class LiveProgram(Program):
         module = self.module(self.is_training)
         with torch.no_grad():
             result = module(*next(iter(self.calls(module))))
-        seen: dict[str, Any] = result[0] if self._watched else {}
+        seen: dict[str, Any] = result[0] if self._live.watched else {}
         return [path for path, value in seen.items() for _ in flatten(value)[1]]
 
     def close(self) -> None:

@@ -146,7 +146,7 @@ def _be_rank(rank: int, sizes: tuple[int, ...], connection: Connection, listener
 
 
 def _answer(part: RankProgram, mesh: DeviceMesh) -> RankAnswer:
-    program, taken = Program(part.source), list[Any]()
+    program, taken = Program(part.request.source), list[Any]()
     try:
         return run_part(part, program, mesh, taken.append), taken
     except Exception as error:

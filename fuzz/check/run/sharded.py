@@ -3,7 +3,7 @@
 import inspect
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,22 +20,20 @@ from fuzz.check.run.subject_builder import find
 from fuzz.check.run.subject_changes import Record, apply_experiments
 from fuzz.check.torch_api import compilation, exceptions
 from fuzz.check.torch_api.exceptions import SubjectError
-from fuzz.check.torch_api.torch_internals import wrap
-from fuzz.experiments import Trial
+from fuzz.check.torch_api.torch_internals import intercept
+from fuzz.protocol import Check
 
 
 @dataclass(frozen=True)
 class RankProgram:
     """A program that every rank runs, and how."""
 
-    source: str
+    request: Check
     subject: str
-    training: bool
     dynamic: bool | None
     cotangents: Tensors
-    experiments: tuple[Trial, ...] = ()
-    options: dict[str, Any] = field(default_factory=dict)  # settings
-    mesh: tuple[int, ...] = (2,)
+    options: Mapping[str, Any]  # settings
+    mesh: tuple[int, ...]
 
 
 def find_mesh(shards: Mapping[str, Any]) -> tuple[int, ...]:
@@ -48,13 +46,14 @@ def run_part(part: RankProgram, program: Program, mesh: DeviceMesh, record: Reco
 
     The MATH backend computes attention: DTensor has no rule for the fused operation of the CPU.
     """
-    subject = apply_experiments(replace(find(part.subject), options=part.options), part.experiments, record)
-    limited = wrap("torch.distributed.tensor._decompositions", _WAYS, _limit_ways)
+    request = part.request
+    subject = apply_experiments(replace(find(part.subject), options=part.options), request.experiments, record)
+    limited = intercept("torch.distributed.tensor._decompositions", _WAYS, _list_few_ways)
     with subject.apply_settings(), implicit_replication(), sdpa_kernel([SDPBackend.MATH]), limited:
-        module = program.module(part.training)
+        module = program.module(request.training)
         call = distribute(subject.compile(module, part.dynamic), module, mesh)
         calls = program.calls(module)
-        run = execute(call, module, calls, training=part.training, cotangents=part.cotangents, watched=True)
+        run = execute(call, module, calls, training=request.training, cotangents=part.cotangents, watched=True)
         compilation.require_run()
     if not torch.equal(torch.get_rng_state(), torch.Generator().manual_seed(0).get_state()):
         raise SubjectError("DTensor draws other random numbers")
@@ -78,17 +77,13 @@ _WAYS = "DecompShardingStrategy._get_candidate_placements"
 _MOST_WAYS = 200
 
 
-def _limit_ways(list_ways: Callable[[Any], list[Any]]) -> Any:
+def _list_few_ways(list_ways: Callable[[Any], list[Any]], schema: Any) -> list[Any]:
     """Refuses an operation without a rule if DTensor would run its definition for minutes, once for each combination of
     placements of its arguments."""
-
-    def list_few_ways(schema: Any) -> list[Any]:
-        ways = list_ways(schema)
-        if len(ways) > _MOST_WAYS:
-            raise SubjectError(f"DTensor would try more than {_MOST_WAYS} ways to shard {schema.op}")
-        return ways
-
-    return staticmethod(list_few_ways)
+    ways = list_ways(schema)
+    if len(ways) > _MOST_WAYS:
+        raise SubjectError(f"DTensor would try more than {_MOST_WAYS} ways to shard {schema.op}")
+    return ways
 
 
 def distribute(call: Any, module: nn.Module, mesh: DeviceMesh) -> Callable[..., Any]:

@@ -109,7 +109,7 @@ def of_compiler(name: str, compiler: Compiler) -> Subject:
 
 
 def _compile(spec: SubjectSpec, module: nn.Module, dynamic: bool | None) -> Callable[..., Any]:
-    compilation.expect(compilation.form_of(spec.backend))
+    compilation.expect(compilation.COMPILED_FORMS.get(spec.backend, compilation.DYNAMO_GRAPH))
     if spec.backend == "passes":
         return graph_passes.compile_module(module, spec.dynamic or dynamic)
     words = {"backend": spec.backend, "dynamic": spec.dynamic or dynamic, **dict(spec.keywords)}

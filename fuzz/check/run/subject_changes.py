@@ -17,7 +17,7 @@ from fuzz.check.run.subject_builder import Subject, of_compiler
 from fuzz.check.torch_api import settings
 from fuzz.check.torch_api.coverage import rewrite_name
 from fuzz.check.torch_api.exceptions import SubjectError, find_device_fault
-from fuzz.check.torch_api.torch_internals import wrap
+from fuzz.check.torch_api.torch_internals import intercept, wrap
 from fuzz.check.torch_api.torch_places import find_places, find_step
 from fuzz.compilers.interface import CompiledCall
 from fuzz.compilers.table import VARIATIONS
@@ -33,21 +33,18 @@ _KINDS |= {f"{stage}_passes": "pass" for stage in ("pre_grad", "joint_graph", "p
 def refuse_matches(refuses: Callable[[Any, Any], bool]) -> AbstractContextManager[None]:
     """While entered, the pattern matcher of every pass skips a match if `refuses(entry, match)`."""
 
-    def make(apply: Any) -> Any:
-        def apply_refusing(self: Any, graph: Any) -> Any:
-            entries = {id(entry): entry for listed in self.patterns.values() for entry in listed}
-            checks = [(entry, entry.extra_check) for entry in entries.values()]
+    def apply_refusing(apply: Any, matcher: Any, graph: Any) -> Any:
+        entries = {id(entry): entry for listed in matcher.patterns.values() for entry in listed}
+        checks = [(entry, entry.extra_check) for entry in entries.values()]
+        for entry, check in checks:
+            entry.extra_check = lambda match, entry=entry, check=check: not refuses(entry, match) and check(match)
+        try:
+            return apply(matcher, graph)
+        finally:
             for entry, check in checks:
-                entry.extra_check = lambda match, entry=entry, check=check: not refuses(entry, match) and check(match)
-            try:
-                return apply(self, graph)
-            finally:
-                for entry, check in checks:
-                    entry.extra_check = check
+                entry.extra_check = check
 
-        return apply_refusing
-
-    return wrap("torch._inductor.pattern_matcher", "PatternMatcherPass.apply", make)
+    return intercept("torch._inductor.pattern_matcher", "PatternMatcherPass.apply", apply_refusing)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
-"""Copies of tensors, and moves between devices, that keep strides and shared memory."""
+"""The memory of tensors: copies, and moves between devices, that keep strides and what is shared."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -87,6 +87,21 @@ def bring_to_cpu(values: Iterable[Tensor]) -> list[Tensor]:
     arrived = {key: part.clone().view(key[1]) for key, part in zip(found, parts, strict=True)}
     copies = iter(MemoryMap(lambda memory: arrived[_memory_key(memory)])(on_gpu))
     return [next(copies) if type(value) is Tensor and value.is_cuda else value for value in given]
+
+
+def as_real(value: Tensor) -> Tensor:
+    """Complex numbers as a last axis of their parts; any other tensor as it is."""
+    return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+
+
+def count_span(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """The elements of memory from the first element of such a tensor to its last."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) if all(shape) else 0
+
+
+def name_dtype(dtype: torch.dtype) -> str:
+    """Such as float32."""
+    return str(dtype).removeprefix("torch.")
 
 
 def _memory_key(value: Tensor) -> _Key:

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from fuzz.check.run.tensor_memory import name_dtype
 from fuzz.protocol.recording import KeepValues, KeptTensor, KeptValues
 from generators.program.value_format import VALUES_SUFFIX, FormatError, name_values, read_header, write_header
 
@@ -38,9 +39,9 @@ def read_values(name: str, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
         _read[sha256] = load(Path(_files[sha256]), sha256)
     tensor = _read[sha256]
     if (tensor.dtype, tuple(tensor.shape)) != (dtype, tuple(shape)):
-        wanted = f"{_name_dtype(dtype)} {list(shape)}"
+        wanted = f"{name_dtype(dtype)} {list(shape)}"
         raise ValuesError(
-            f"{name}{VALUES_SUFFIX}: holds {_name_dtype(tensor.dtype)} {list(tensor.shape)}, and the case says {wanted}"
+            f"{name}{VALUES_SUFFIX}: holds {name_dtype(tensor.dtype)} {list(tensor.shape)}, and the case says {wanted}"
         )
     return tensor.clone()
 
@@ -85,7 +86,7 @@ def write(tensor: Tensor, directory: Path) -> str:
 def serialize(tensor: Tensor) -> bytes:
     """The bytes of a file of these values."""
     flat = tensor.detach().cpu().contiguous()
-    return write_header(_name_dtype(flat.dtype), flat.shape) + ctypes.string_at(flat.data_ptr(), flat.nbytes)
+    return write_header(name_dtype(flat.dtype), flat.shape) + ctypes.string_at(flat.data_ptr(), flat.nbytes)
 
 
 def keep(tensors: Mapping[int, Tensor], request: KeepValues) -> KeptValues:
@@ -107,9 +108,5 @@ def keep(tensors: Mapping[int, Tensor], request: KeepValues) -> KeptValues:
     for number, value in taken.items():
         numbers = tuple(map(int, value.flatten().tolist())) if number in inline else ()
         sha256 = "" if numbers else write(value, Path(request.directory))
-        kept.append(KeptTensor(number, tuple(value.shape), _name_dtype(value.dtype), numbers, sha256))
+        kept.append(KeptTensor(number, tuple(value.shape), name_dtype(value.dtype), numbers, sha256))
     return KeptValues(tuple(kept))
-
-
-def _name_dtype(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -4,16 +4,19 @@ torch.compile does not tell that it is off: programs then run in eager, and ever
 on a subject that compiles needs a run of compiled code (`expect`, `require_run`).
 """
 
-import functools
 import importlib
 import os
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from fuzz.check.torch_api.exceptions import NothingCompiled
-from fuzz.check.torch_api.torch_internals import find, require
+import torch
+
+from fuzz.check.torch_api.exceptions import SubjectError, is_out_of_memory
+from fuzz.check.torch_api.torch_internals import find, intercept_for_good
+from fuzz.protocol.failures import Refusal
 
 DYNAMO_GRAPH = "graph"
 """A graph of Dynamo, whichever backend compiled it."""
@@ -21,12 +24,12 @@ INDUCTOR_GRAPH = "inductor"
 """A graph of Dynamo that Inductor compiled."""
 GRAPH_AFTER_PASSES = "passes"
 """A graph after Inductor's passes (fuzz/check/run/graph_passes.py)."""
-_FORMS = {"inductor": INDUCTOR_GRAPH, "passes": GRAPH_AFTER_PASSES}
+COMPILED_FORMS = {"inductor": INDUCTOR_GRAPH, "passes": GRAPH_AFTER_PASSES}
+"""By backend, the compiled code that it runs; of others `DYNAMO_GRAPH`."""
 
 _runs = Counter[str]()
 _expected = ""
 _n_pipelines = 0
-_is_watching = False
 
 _OFF = "switches torch.compile off"
 _REPLACED = "replaces the backend of torch.compile"
@@ -81,11 +84,6 @@ def _list_settings() -> list[tuple[str, object, str]]:
     ]
 
 
-def form_of(backend: str) -> str:
-    """The compiled code that `backend` runs; "" if it has no other way than to run it, or raise."""
-    return _FORMS.get(backend, DYNAMO_GRAPH)
-
-
 def expect(form: str) -> None:
     """From now on compiled code of this form is expected to run, "" for none."""
     global _expected  # noqa: PLW0603 - a process compiles one subject at a time
@@ -99,12 +97,24 @@ def note_run(form: str) -> None:
 
 
 def require_run() -> None:
-    """Raises `NothingCompiled` if no compiled code of the expected form has run.
+    """Raises `SubjectError` if no compiled code of the expected form has run.
 
     A call may run none, as under the stance `eager_on_recompile`, if another call of the case does.
     """
     if _expected and not _runs[_expected]:
-        raise NothingCompiled("eager ran the whole case")
+        raise SubjectError("eager ran the whole case", Refusal.NOT_COMPILED)
+
+
+class TryApart(AbstractContextManager[None]):
+    """Within it compiled code of before is not met, and none is left. An exception ends the block alone, unless memory
+    runs out."""
+
+    def __enter__(self) -> None:
+        torch._dynamo.reset()
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        torch._dynamo.reset()
+        return isinstance(error, Exception) and not is_out_of_memory(error)
 
 
 def is_compiled_by_dynamo(call: object) -> bool:
@@ -114,31 +124,23 @@ def is_compiled_by_dynamo(call: object) -> bool:
 
 def watch() -> None:
     """Count the runs of graphs that are compiled from now on: once per process, while nothing else hooks into torch."""
-    global _is_watching  # noqa: PLW0603
-    if _is_watching:
-        return
-    graphs = require("torch._dynamo.output_graph", "OutputGraph")
-    pipeline = require("torch._inductor.compile_fx", "compile_fx")
-    compile_graph = require("torch._dynamo.output_graph", "OutputGraph.call_user_compiler")
+    intercept_for_good("torch._inductor.compile_fx", "compile_fx", _count_pipeline)
+    intercept_for_good("torch._dynamo.output_graph", "OutputGraph.call_user_compiler", _compile_counted)
 
-    @functools.wraps(pipeline)
-    def count_pipeline(*args: Any, **keywords: Any) -> Any:
-        global _n_pipelines  # noqa: PLW0603
-        _n_pipelines += 1
-        return pipeline(*args, **keywords)
 
-    @functools.wraps(compile_graph)
-    def compile_counted(graph: Any, *args: Any, **keywords: Any) -> Callable[..., Any]:
-        before = _n_pipelines
-        compiled = compile_graph(graph, *args, **keywords)
-        forms = (DYNAMO_GRAPH, INDUCTOR_GRAPH) if _n_pipelines > before else (DYNAMO_GRAPH,)
+def _count_pipeline(pipeline: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
+    global _n_pipelines  # noqa: PLW0603
+    _n_pipelines += 1
+    return pipeline(*args, **keywords)
 
-        def run(*inputs: Any) -> Any:
-            _runs.update(forms)
-            return compiled(*inputs)
 
-        return run
+def _compile_counted(compile_graph: Callable[..., Any], *args: Any, **keywords: Any) -> Callable[..., Any]:
+    before = _n_pipelines
+    compiled = compile_graph(*args, **keywords)
+    forms = (DYNAMO_GRAPH, INDUCTOR_GRAPH) if _n_pipelines > before else (DYNAMO_GRAPH,)
 
-    importlib.import_module("torch._inductor.compile_fx").compile_fx = count_pipeline  # type: ignore[attr-defined]
-    graphs.call_user_compiler = compile_counted
-    _is_watching = True
+    def run(*inputs: Any) -> Any:
+        _runs.update(forms)
+        return compiled(*inputs)
+
+    return run

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from fuzz.check.torch_api.torch_internals import find, wrap
+from fuzz.check.torch_api.torch_internals import find, intercept
 from fuzz.protocol import CoverageItem, CoverageKind
 
 _MATCHER = "torch._inductor.pattern_matcher"
@@ -51,17 +51,14 @@ class Coverage:
         self._hooks.close()
 
     def _hook(self, module: str, path: str, note: Callable[..., None]) -> None:
-        def make(original: Any) -> Any:
-            def call_and_note(*args: Any, **kwargs: Any) -> Any:
-                try:
-                    return original(*args, **kwargs)
-                finally:
-                    note(*args)
-
-            return call_and_note
+        def call_and_note(original: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(*args, **kwargs)
+            finally:
+                note(*args)
 
         if find(module, path) is not None:
-            self._hooks.enter_context(wrap(module, path, make))
+            self._hooks.enter_context(intercept(module, path, call_and_note))
 
     def _note_operations(self, graph: Any, *_: Any) -> None:
         for node in (node for part in graph.modules() for node in getattr(getattr(part, "graph", None), "nodes", ())):

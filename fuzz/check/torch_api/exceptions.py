@@ -93,47 +93,32 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 class SubjectError(Exception):
-    """A subject does not exist, can't be imported, or needs a name that this torch lacks; the text is one line."""
+    """A subject does not exist, can't be imported, does not take a case, or needs a name that this torch lacks; the
+    text is one line. `operator`: that its compiler does not take; "" if it names none."""
 
-    refusal = Refusal.UNSUPPORTED
-
-
-class NothingCompiled(SubjectError):
-    """A subject that compiles has run no compiled code."""
-
-    refusal = Refusal.NOT_COMPILED
-
-
-class Refused(SubjectError):
-    """A compiler refuses the case. `operator`: that it does not take; "" if it names none."""
-
-    def __init__(self, operator: str, text: str) -> None:
+    def __init__(self, text: str, refusal: Refusal = Refusal.UNSUPPORTED, operator: str = "") -> None:
         super().__init__(text)
-        self.operator = operator
+        self.refusal, self.operator = refusal, operator
 
 
 class CompilingFailed(Exception):
     """A compiler of fuzz/compilers raised while it compiled; the cause says why."""
 
 
-class Unsupported(Exception):
-    """An attention function refuses this case; the text says why, in one line."""
-
-
 class DeviceLost(Exception):
     """The GPU was lost to an attention function that was called again."""
 
 
-def find_refusal(error: Exception, declared: Collection[str]) -> Unsupported | None:
+def find_refusal(error: Exception, declared: Collection[str]) -> SubjectError | None:
     """The refusal of a case by an attention function; None if the exception is no refusal.
 
     `declared`: names of the exceptions, besides NotImplementedError, that mean a refusal.
     """
-    if isinstance(error, Unsupported):
-        return Unsupported(str(error))
+    if isinstance(error, SubjectError):
+        return SubjectError(str(error))
     if not _is_refusal(error, declared) or is_out_of_memory(error) or find_device_fault():
         return None
-    return Unsupported(f"it says {' '.join(str(error).split()) or find_user_line(error) or type(error).__name__}")
+    return SubjectError(f"it says {' '.join(str(error).split()) or find_user_line(error) or type(error).__name__}")
 
 
 def _is_refusal(error: BaseException, declared: Collection[str]) -> bool:
@@ -145,8 +130,8 @@ _OPERATOR = re.compile(r"\b(?:aten|prims)\.\w+")
 """An operator of torch in the text of a refusal."""
 
 
-def find_refused(error: BaseException, capabilities: CompilerCapabilities) -> tuple[str, str] | None:
-    """The operator that a compiler does not take ("" if it names none), and what it says; None if it is no refusal."""
+def find_refused(error: BaseException, capabilities: CompilerCapabilities) -> SubjectError | None:
+    """The refusal of a case by a compiler, with what it says; None if the exception is no refusal."""
     if is_out_of_memory(error):
         return None
     links = _chain(error)
@@ -157,7 +142,7 @@ def find_refused(error: BaseException, capabilities: CompilerCapabilities) -> tu
     if not operator:
         found = next(filter(None, (_OPERATOR.search(str(link)) for link in links)), None)
         operator = found.group() if found else ""
-    return operator, line(error)
+    return SubjectError(line(error), operator=operator)
 
 
 class SuppressOutOfMemory(AbstractContextManager["SuppressOutOfMemory"]):

@@ -1,4 +1,4 @@
-"""Builds the C++ kernels of a graph as one file, in half the time (docs/scale.md).
+"""Spares runs of the C++ compiler (docs/scale.md): builds the kernels of a graph as one file, and repeats no probe.
 
 Inductor starts a compiler for each kernel. Of its 0.95 s, 0.38 s instantiate templates of torch's headers, which no
 precompiled header holds, and 0.29 s read the symbols of torch's libraries for the linker (2.15.0, gcc 12). Here the
@@ -9,10 +9,12 @@ Users' programs have other kernels in Inductor's cache: the text of a joined ker
 does not join, as those that confirm a finding, builds as users do, and so does a script of a report.
 
 A joined kernel gets by with no include that it lacks alone. But it can't collide with a global name of a header.
+
+At the first compilation of a process, Inductor compiles a probe for each vector instruction set; up to torch 2.14 it
+also starts an interpreter that imports torch to load the probe. That takes 4 s of CPU time for each instruction set.
 """
 
-import functools
-import importlib
+import hashlib
 import logging
 import os
 import re
@@ -20,17 +22,20 @@ import shlex
 import subprocess
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from fuzz.check.torch_api.torch_internals import find, require
+import torch
 
-_ASYNC, _CODE = "torch._inductor.async_compile", "torch._inductor.codecache"
-_LOAD = "CppPythonBindingsCodeCache.load_pybinding_async"
+from fuzz.check.torch_api.torch_internals import find, intercept_for_good, require
+
+_ADD, _WAIT = (("torch._inductor.async_compile", f"AsyncCompile.{name}") for name in ("cpp_pybinding", "wait"))
+_LOAD = ("torch._inductor.codecache", "CppPythonBindingsCodeCache.load_pybinding_async")
 _MARK = "\n// attnfuzz builds it with the other kernels of its graph\n"
 _ENTRY = "PyInit_kernel"
 _RENAMED = ("kernel", _ENTRY)
@@ -43,7 +48,13 @@ _MAX_KERNELS = 8
 """Kernels of a file. More save little, and one that does not build costs all of them a second build."""
 
 _log = logging.getLogger(__name__)
-_is_joining = _is_installed = False
+_is_joining = False
+
+
+_PROBE = "torch._inductor.cpu_vec_isa", "VecISA.check_build"
+_CACHE = "torch._inductor.runtime.cache_dir_utils", "default_cache_dir"
+_COMPILER = "torch._inductor.cpp_builder", "get_cpp_compiler"
+_VERSION = "torch._inductor.cpp_builder", "get_compiler_version_info"
 
 
 @dataclass(frozen=True)
@@ -80,42 +91,35 @@ class _Kernel:
     builders: list[Any]  # Inductor's own, if it is not built
 
 
-@contextmanager
-def join(is_joining: bool) -> Iterator[None]:
+def join(is_joining: bool) -> AbstractContextManager[object]:
     """While entered, kernels of a graph are built together, or as for users."""
-    global _is_joining  # noqa: PLW0603 - a process judges one case at a time
-    before, _is_joining = _is_joining, is_joining
-    try:
-        yield
-    finally:
-        _is_joining = before
+    return mock.patch(f"{__name__}._is_joining", is_joining)
 
 
 def install() -> None:
-    """Let `join` act: once per process. Without effect on a torch that lacks a name that this needs."""
-    global _is_installed  # noqa: PLW0603 - torch is one for the process
-    names = [(_ASYNC, "AsyncCompile.cpp_pybinding"), (_ASYNC, "AsyncCompile.wait"), (_CODE, _LOAD)]
-    add, wait, load = (find(*name) for name in names)
-    if add is None or wait is None or load is None or _is_installed:
-        return
+    """Let `join` act, and remember probes across processes. Without effect on a torch that lacks names that this needs.
 
-    @functools.wraps(add)
-    def add_kernel(self: Any, argtypes: list[str], source_code: str) -> Any:
-        if not _is_joining:
-            return add(self, argtypes, source_code)
-        builders = list[Any]()
-        return _Kernel(require(_CODE, _LOAD)(argtypes, source_code + _MARK, submit_fn=builders.append), builders)
+    Successful probes are noted beside Inductor's precompiled headers, by torch, compiler, flags and code of the probe.
+    """
+    if None not in (find(*name) for name in (_ADD, _WAIT, _LOAD)):
+        intercept_for_good(*_ADD, _add_kernel)
+        intercept_for_good(*_WAIT, _wait_for_kernels)
+    if None not in (find(*name) for name in (_PROBE, _CACHE, _COMPILER, _VERSION)):
+        intercept_for_good(*_PROBE, _probe_once)
 
-    @functools.wraps(wait)
-    def wait_for_kernels(self: Any, scope: dict[str, Any]) -> None:
-        kernels = {name: value for name, value in scope.items() if isinstance(value, _Kernel)}
-        _build([build for kernel in kernels.values() for one in kernel.builders if (build := _read_build(one))])
-        scope.update((name, kernel.load()) for name, kernel in kernels.items())
-        wait(self, scope)
 
-    compiler: Any = importlib.import_module(_ASYNC).AsyncCompile
-    compiler.cpp_pybinding, compiler.wait = add_kernel, wait_for_kernels
-    _is_installed = True
+def _add_kernel(add: Callable[..., Any], compiler: Any, argtypes: list[str], source_code: str) -> Any:
+    if not _is_joining:
+        return add(compiler, argtypes, source_code)
+    builders = list[Any]()
+    return _Kernel(require(*_LOAD)(argtypes, source_code + _MARK, submit_fn=builders.append), builders)
+
+
+def _wait_for_kernels(wait: Callable[..., Any], compiler: Any, scope: dict[str, Any]) -> None:
+    kernels = {name: value for name, value in scope.items() if isinstance(value, _Kernel)}
+    _build([build for kernel in kernels.values() for one in kernel.builders if (build := _read_build(one))])
+    scope.update((name, kernel.load()) for name, kernel in kernels.items())
+    wait(compiler, scope)
 
 
 def _read_build(work: Any) -> _Build | None:
@@ -209,3 +213,16 @@ def _run(command: list[str], directory: Path) -> bool:
     if done.returncode:
         _log.info("%s: %s", shlex.join(command), done.stderr)
     return done.returncode == 0
+
+
+def _probe_once(check: Callable[[Any, str], bool], isa: Any, code: str) -> bool:
+    cache, compiler, version = (require(*name) for name in (_CACHE, _COMPILER, _VERSION))
+    command = compiler()
+    parts = (torch.__version__, torch.__file__, command, version(command), isa.build_arch_flags(), code)
+    note = Path(cache(), "attnfuzz", hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest())
+    works = note.exists() or check(isa, code)
+    with suppress(OSError):  # Without a note the next process probes again.
+        if works:
+            note.parent.mkdir(parents=True, exist_ok=True)
+            note.touch()
+    return works

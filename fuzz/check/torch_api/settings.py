@@ -20,8 +20,7 @@ from torch._dynamo import guards
 from fuzz.check.torch_api import compilation, kernel_builds
 from fuzz.check.torch_api.exceptions import SubjectError
 from fuzz.check.torch_api.process_state import hold_state
-from fuzz.check.torch_api.torch_internals import find, require, wrap
-from fuzz.check.torch_api.vector_instructions import remember_vector_instructions
+from fuzz.check.torch_api.torch_internals import find, intercept, intercept_for_good, require
 from fuzz.subjects import MEMORY_BUDGET
 
 
@@ -40,7 +39,6 @@ def configure_torch() -> None:
     torch.backends.cudnn.allow_tf32 = False
     install_poison()
     compilation.watch()
-    remember_vector_instructions()
     kernel_builds.install()
     inductor.fallback_random = True
     _switch_off(inductor, "fx_graph_cache", "fx_graph_remote_cache", "bundled_autotune_remote_cache")
@@ -109,9 +107,8 @@ def install_poison() -> None:
     another buffer.
     """
     for name in _ALLOCATORS:
-        allocate = find(_HOME, name)
-        if allocate is not None and not hasattr(allocate, "__wrapped__"):
-            setattr(require("torch._C._dynamo", "guards"), name, _wrap(allocate))
+        if find(_HOME, name) is not None:
+            intercept_for_good(_HOME, name, _fill_allocation)
 
 
 @contextmanager
@@ -131,47 +128,37 @@ def poison(kind: str) -> Iterator[None]:
         _kind = before or "zero"  # Freed memory holds poison from now on.
 
 
-def _wrap(allocate: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(allocate)
-    def fill_allocation(*args: Any) -> Any:
-        tensor = allocate(*args)
-        if _kind:
-            # The allocator's pools are uint8; their parts have any dtype.
-            is_free = tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.uint8
-            most = 0xFF if is_free else 1 if tensor.dtype is torch.bool else _BYTES["large"]
-            # Padding between rows is filled too.
-            tensor.untyped_storage().fill_(min(_BYTES[_kind], most))
-        return tensor
-
-    return fill_allocation
+def _fill_allocation(allocate: Callable[..., Any], *args: Any) -> Any:
+    tensor = allocate(*args)
+    if _kind:
+        # The allocator's pools are uint8; their parts have any dtype.
+        is_free = tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.uint8
+        most = 0xFF if is_free else 1 if tensor.dtype is torch.bool else _BYTES["large"]
+        # Padding between rows is filled too.
+        tensor.untyped_storage().fill_(min(_BYTES[_kind], most))
+    return tensor
 
 
 @contextmanager
 def _keep_operations_apart(_value: Any) -> Iterator[None]:
     """Compile every operation to a separate kernel."""
 
-    def make(run_node: Any) -> Any:
-        def run_and_realize(self: Any, node: Any) -> Any:
-            result = run_node(self, node)
-            # A view has no storage of its own.
-            if type(getattr(result, "data", None)).__name__ == "StorageBox":
-                result.realize()
-            return result
+    def run_and_realize(run_node: Any, graph: Any, node: Any) -> Any:
+        result = run_node(graph, node)
+        # A view has no storage of its own.
+        if type(getattr(result, "data", None)).__name__ == "StorageBox":
+            result.realize()
+        return result
 
-        return run_and_realize
-
-    def make_codegen(codegen_node: Any) -> Any:
-        def codegen_and_flush(self: Any, node: Any) -> Any:
-            result = codegen_node(self, node)
-            self.flush()  # C++ loops that follow each other are one function
-            return result
-
-        return codegen_and_flush
+    def codegen_and_flush(codegen_node: Any, scheduling: Any, node: Any) -> Any:
+        result = codegen_node(scheduling, node)
+        scheduling.flush()  # C++ loops that follow each other are one function
+        return result
 
     with (
-        wrap("torch._inductor.scheduler", "Scheduler.can_fuse", lambda _: lambda *_args, **_options: False),
-        wrap("torch._inductor.codegen.cpp", "CppScheduling.codegen_node", make_codegen),
-        wrap("torch._inductor.graph", "GraphLowering.run_node", make),
+        intercept("torch._inductor.scheduler", "Scheduler.can_fuse", lambda *_args, **_options: False),
+        intercept("torch._inductor.codegen.cpp", "CppScheduling.codegen_node", codegen_and_flush),
+        intercept("torch._inductor.graph", "GraphLowering.run_node", run_and_realize),
     ):
         yield
 
@@ -180,27 +167,12 @@ _as, _compiles_backward = "", False
 
 
 @contextmanager
-def _compile_as(way: str) -> Iterator[None]:
-    global _as  # noqa: PLW0603 - `compile_module` reads it
-    _as = way
-    try:
-        yield
-    finally:
-        _as = ""
-
-
-@contextmanager
 def _compile_autograd(_value: Any) -> Iterator[None]:
     """Compile backward passes with the options of the last `compile_module`, and none from an earlier case."""
-    global _compiles_backward  # noqa: PLW0603
     enable = require("torch._dynamo.compiled_autograd", "_enable")
-    _compiles_backward = True
     require("torch._C._dynamo", "compiled_autograd.clear_cache")()
-    try:
-        with enable(lambda graph: torch.compile(graph, **_options)):
-            yield
-    finally:
-        _compiles_backward = False
+    with mock.patch(f"{__name__}._compiles_backward", True), enable(lambda graph: torch.compile(graph, **_options)):
+        yield
 
 
 def is_compiled_plainly() -> bool:
@@ -234,7 +206,7 @@ _WARNS, _RAISES = 1, 2  # torch's levels: warn, or raise, if there is no determi
 SWITCH_CONTEXTS: dict[str, Callable[[Any], AbstractContextManager[None]]] = {
     "use_deterministic_algorithms": _use_deterministic_algorithms,
     POISON: poison,
-    "compiled_as": _compile_as,
+    "compiled_as": functools.partial(mock.patch, f"{__name__}._as"),
     "compiled_autograd": _compile_autograd,
     "deterministic_or_warn": lambda _: hold_state("torch's deterministic mode", _WARNS),
     "fast_path": functools.partial(hold_state, "torch's fast path"),

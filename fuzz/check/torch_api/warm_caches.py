@@ -11,13 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch._functorch import config as functorch
 from torch._inductor import config as inductor
 
-from fuzz.check.torch_api.torch_internals import require, wrap
+from fuzz.check.torch_api.torch_internals import intercept, require
 from fuzz.protocol import CoverageItem, CoverageKind
 
 _KEPT = 8
@@ -31,10 +30,6 @@ _homes: dict[str, Path] = {}
 _artifacts: dict[str, list[bytes]] = {}
 
 
-def _always(path: str) -> Callable[[Any], Any]:
-    return lambda _: lambda *_: path
-
-
 @contextmanager
 def share(name: str) -> Iterator[None]:
     """While entered, programs share caches with all that this process has compiled under this name."""
@@ -44,17 +39,14 @@ def share(name: str) -> Iterator[None]:
         stack.enter_context(inductor.patch(fx_graph_cache=True))
         stack.enter_context(functorch.patch(enable_autograd_cache=True))
         for part, place in _CACHES.items():
-            stack.enter_context(wrap(*place, _always(str(_homes[name] / part))))
+            stack.enter_context(intercept(*place, lambda *_, home=str(_homes[name] / part): home))
         yield
 
 
-def begin_artifacts() -> None:
-    """Forget which artifacts this process has made, so that `reload` takes those made from now on."""
-    require("torch.compiler._cache", "CacheArtifactManager").clear()
-
-
-def reload(name: str) -> None:
-    """Forget what is compiled, and fill the empty caches of this name from artifacts."""
+def refill(name: str, compile_and_run: Callable[[], object]) -> None:
+    """Compile and run, then forget what is compiled, and fill the empty caches of this name from artifacts."""
+    require("torch.compiler._cache", "CacheArtifactManager").clear()  # `saved` are those made from now on
+    compile_and_run()
     saved = torch.compiler.save_cache_artifacts()
     torch._dynamo.reset()
     require("torch._inductor.utils", "clear_caches")()

@@ -9,7 +9,7 @@ from torch.distributed.tensor import DTensor, Replicate
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from fuzz.check.torch_api.torch_internals import wrap
+from fuzz.check.torch_api.torch_internals import intercept
 from fuzz.protocol import StepsTaken
 
 REDISTRIBUTE = "DTensor.redistribute"
@@ -45,16 +45,19 @@ class WholeOperations(TorchDispatchMode):
         self.taken += [] if is_whole else [name]
         return is_whole
 
-    def watch_redistributions(self, redistribute: Callable[..., DTensor]) -> Callable[..., DTensor]:
+    def redistribute(
+        self,
+        redistribute: Callable[..., DTensor],
+        value: DTensor,
+        device_mesh: Any = None,
+        placements: Any = None,
+        **options: Any,
+    ) -> DTensor:
         """`DTensor.redistribute`, as an operation."""
-
-        def run(value: DTensor, device_mesh: Any = None, placements: Any = None, **options: Any) -> DTensor:
-            among_shards = all(any(not one.is_replicate() for one in of) for of in (value.placements, placements or ()))
-            if among_shards and self._is_whole(REDISTRIBUTE):
-                return _replicate(value)
-            return redistribute(value, device_mesh, placements, **options)
-
-        return run
+        among_shards = all(any(not one.is_replicate() for one in of) for of in (value.placements, placements or ()))
+        if among_shards and self._is_whole(REDISTRIBUTE):
+            return _replicate(value)
+        return redistribute(value, device_mesh, placements, **options)
 
 
 def _run_whole(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -86,7 +89,7 @@ def limit_sharding(limit: str, record: Callable[[StepsTaken], None]) -> Iterator
     """While entered, `WholeOperations`. On exit `record` is called with the operations that were sharded."""
     mode = WholeOperations(limit)
     try:
-        with mode, wrap("torch.distributed.tensor", "DTensor.redistribute", mode.watch_redistributions):
+        with mode, intercept("torch.distributed.tensor", REDISTRIBUTE, mode.redistribute):
             yield
     finally:
         record(StepsTaken(len(mode.taken), mode.taken[-1] if mode.taken else ""))

@@ -14,7 +14,7 @@ from torch import Tensor
 from fuzz.check.judge import constants
 from fuzz.check.judge.attention.error_bound import compute_error_bounds, ill_conditioned
 from fuzz.check.judge.attention.rounding_simulation import SimulatedKernels, Statistics, Trends, measure
-from fuzz.check.judge.row_error_bound import first_index, largest_index
+from fuzz.check.judge.row_error_bound import first_index, unravel
 from fuzz.check.judge.verdict import conclude, pick_worst
 from fuzz.check.run.attention.call import Call, Exact
 from fuzz.protocol import SubjectResult, Verdict
@@ -128,7 +128,11 @@ class _Judge:
             failure = NotFinite(value, lost, first_index(missing))
             return conclude(Verdict.NONFINITE, failure, numbers, value, wrong=missing)
         if numbers["ratio"] > numbers["limit"]:
-            index, missed, limit = largest_index(r.abs()), result.name in self._call.missing, numbers["limit"]
+            index, missed, limit = (
+                unravel(int(r.abs().argmax()), r.shape),
+                result.name in self._call.missing,
+                numbers["limit"],
+            )
             error = abs(float(result.value[index]) - float(result.exact[index]))
             off = WrongValue(value, index, error, numbers["ratio"], limit, gradient_missing=missed)
             return conclude(wrong, off, numbers, value, wrong=r.abs() > limit)

@@ -18,12 +18,12 @@ from fuzz.check.judge import constants
 from fuzz.check.judge.attention import dropout_masks
 from fuzz.check.judge.attention.judge import judge
 from fuzz.check.judge.eager_audit import Audit
-from fuzz.check.judge.verdict import RECHECKED_VERDICTS, conclude
+from fuzz.check.judge.verdict import conclude
 from fuzz.check.run.attention.call import Call
 from fuzz.check.run.attention.function import Attention, call_and_check
 from fuzz.check.run.attention.guard import Guard
 from fuzz.check.run.attention.layouts import arrange
-from fuzz.check.torch_api.exceptions import DeviceLost, Unsupported, find_device_fault, is_out_of_memory
+from fuzz.check.torch_api.exceptions import DeviceLost, SubjectError, find_device_fault, is_out_of_memory
 from fuzz.check.torch_api.process_state import restore_state
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import BiasedErrors, FaultyOperation, MissingGradient, Value, WrongValue
@@ -48,7 +48,7 @@ def judge_calls(calls: Sequence[Call], attention: Attention, *, training: bool) 
         )
 
     judgement = judge_all()
-    if judgement.verdict in RECHECKED_VERDICTS and observe(attention, calls):
+    if judgement.verdict.has_wrong_numbers and observe(attention, calls):
         judgement = judge_all()
     if isinstance(judgement.failure, (WrongValue, BiasedErrors)):
         return replace(judgement, failure=replace(judgement.failure, undeclared=_find_undeclared(calls, attention)))
@@ -97,7 +97,7 @@ def _judge_numbers(call: Call, attention: Attention) -> SubjectResult:
         if values is not None:
             mask, wrong = dropout_masks.check_dropout(attend, call.replace(v=values))
             return conclude(Verdict.WRONG_RESULT, wrong[0]) if wrong else judge(call, rounds, mask)
-    except Unsupported:
+    except SubjectError:
         pass  # the function refuses the calls that show the mask
     return _judge_without_dropout(call, attention)
 
@@ -106,7 +106,7 @@ def _judge_without_dropout(call: Call, attention: Attention) -> SubjectResult:
     """The verdict on a call whose mask stays unknown, from the same call without dropout."""
     try:
         plain = repeat(attention, call.replace(dropout=None))
-    except Unsupported:
+    except SubjectError:
         return conclude(Verdict.RANDOM_STREAM)
     judgement = judge(plain, attention.rounds)
     if judgement.failure is None or not judgement.verdict.is_finding:
@@ -117,7 +117,7 @@ def _judge_without_dropout(call: Call, attention: Attention) -> SubjectResult:
 def _widen_values(attend: dropout_masks.TensorFunction, call: Call) -> Tensor | None:
     """The values of the call, or wider values from which fewer calls read its dropout mask.
 
-    None if the function draws another mask for wider values. Raises `Unsupported`.
+    None if the function draws another mask for wider values. Raises `SubjectError`.
     """
     size = max(call.q.size(2), call.k.size(2))
     if size <= constants.PIECES[call.v.device.type] * call.v.size(3):
@@ -131,7 +131,7 @@ def _widen_values(attend: dropout_masks.TensorFunction, call: Call) -> Tensor | 
 def call_again(attention: Attention, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
     """Call the function with other arguments, in guarded memory.
 
-    Raises `Unsupported` if it refuses them, raises, or writes out of bounds, and `DeviceLost`.
+    Raises `SubjectError` if it refuses them, raises, or writes out of bounds, and `DeviceLost`.
     """
     attention.check(q, k, v, options, training=False)
     layout = arrange(attention.capabilities, cut=False, q=q, k=k, v=v, **options)
@@ -140,7 +140,7 @@ def call_again(attention: Attention, q: Tensor, k: Tensor, v: Tensor, **options:
         out = call_and_check(attention.function, **guard.protect_arguments(layout.arguments))
         out = layout.join(guard.protect_result(out))
     if guard.damage():
-        raise Unsupported("it wrote out of bounds")
+        raise SubjectError("it wrote out of bounds")
     return out
 
 
@@ -170,7 +170,7 @@ def _accuse_nobody() -> Iterator[None]:
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        raise (DeviceLost if find_device_fault() else Unsupported)(str(error)) from error
+        raise (DeviceLost if find_device_fault() else SubjectError)(str(error)) from error
 
 
 def observe(attention: Attention, calls: Sequence[Call]) -> bool:
@@ -201,7 +201,7 @@ def find_faulty(attention: Attention, calls: Sequence[Call]) -> FaultyOperation 
 
 def _watch(attention: Attention, call: Call, mode: TorchDispatchMode) -> None:
     """Repeat the call under a mode, which can't see the function's own kernels. Compiled parts run in eager mode."""
-    with suppress(Unsupported), torch.compiler.set_stance("force_eager"), mode:
+    with suppress(SubjectError), torch.compiler.set_stance("force_eager"), mode:
         repeat(attention, call.replace())
 
 

@@ -18,7 +18,8 @@ from fuzz.check.run.attention.call import Call
 from fuzz.check.run.attention.guard import GUARDED, Guard
 from fuzz.check.run.attention.layouts import arrange
 from fuzz.check.run.program import Program
-from fuzz.check.torch_api.exceptions import SubjectError, Unsupported, find_refusal
+from fuzz.check.run.tensor_memory import name_dtype
+from fuzz.check.torch_api.exceptions import SubjectError, find_refusal
 from fuzz.check.torch_api.process_state import restore_state
 from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import Sequences
@@ -69,11 +70,11 @@ class Attention:
         return tuple(dict.fromkeys((*self.capabilities.rounds, *self.seen_rounds)))
 
     def check(self, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, object], *, training: bool) -> None:
-        """Raises `Unsupported` for a call outside of its capabilities."""
-        dtype, shapes = str(q.dtype).removeprefix("torch."), (q.shape, k.shape, v.shape)
+        """Raises `SubjectError` for a call outside of its capabilities."""
+        dtype, shapes = name_dtype(q.dtype), (q.shape, k.shape, v.shape)
         reason = self.capabilities.find_refusal(dtype, shapes, options, training=training, device=q.device.type)
         if reason is not None:
-            raise Unsupported(f"it does not take {reason}")
+            raise SubjectError(f"it does not take {reason}")
 
 
 LOWEST_FILL = -1e4
@@ -120,7 +121,7 @@ def load_sdpa(backend: str) -> AttentionFunction:
     ) -> Tensor:
         added = mask if bias is None else bias
         if sum(item is not None for item in (mask, bias, causal)) > 1:
-            raise Unsupported("it takes one of mask, bias and causal")
+            raise SubjectError("it takes one of mask, bias and causal")
         if added is not None:
             added = added.reshape((1,) * (4 - added.dim()) + added.shape)
         try:
@@ -130,7 +131,7 @@ def load_sdpa(backend: str) -> AttentionFunction:
                 )
         except RuntimeError as error:
             if any(words in str(error) for words in _REFUSALS):
-                raise Unsupported("the backend has no kernel for this case") from error
+                raise SubjectError("the backend has no kernel for this case") from error
             raise
 
     attention.capabilities = {"causal": ("top_left",)}  # type: ignore[attr-defined]
@@ -184,7 +185,7 @@ class AttentionHarness:
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         fill = options.pop("fill", -math.inf)
         if fill_matters(fill, options.get("mask"), options.get("causal"), k.shape[2]):
-            raise Unsupported(f"it does not take a fill of {fill:g} that can be told from -inf")
+            raise SubjectError(f"it does not take a fill of {fill:g} that can be told from -inf")
         self.attention.check(q, k, v, options, training=self.training)
         guard = self.guard
         layout = arrange(self.attention.capabilities, cut=True, q=q, k=k, v=v, **options)

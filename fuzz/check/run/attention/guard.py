@@ -15,7 +15,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from fuzz.check.run.tensor_memory import bring_to_cpu
+from fuzz.check.run.tensor_memory import bring_to_cpu, count_span
 from fuzz.protocol.failures import Write
 
 GUARDED = ("arguments", "allocations")
@@ -139,7 +139,7 @@ class Guard:
         return made.value
 
     def _new(self, name: str, like: Tensor) -> _Buffer:
-        span = _span(like) if like.numel() else 0
+        span = count_span(like.shape, like.stride())
         lead = BORDER + int(like.storage_offset()) % 64  # keeps the alignment
         integer = _INTEGER[like.element_size()]
         whole = torch.full((lead + span + BORDER,), _PATTERN[like.dtype], dtype=integer, device=like.device)
@@ -176,12 +176,10 @@ def _write(target: Tensor, value: Tensor) -> None:
     if not value.numel():
         return
     if _overlaps(value):
-        target, value = (x.as_strided((_span(value),), (1,), x.storage_offset()) for x in (target, value))
+        target, value = (
+            x.as_strided((count_span(value.shape, value.stride()),), (1,), x.storage_offset()) for x in (target, value)
+        )
     target.copy_(value)
-
-
-def _span(value: Tensor) -> int:
-    return 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
 
 
 def _overlaps(value: Tensor) -> bool:

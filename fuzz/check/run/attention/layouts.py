@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from fuzz.check.run.attention.call import Call
-from fuzz.check.torch_api.exceptions import Unsupported
+from fuzz.check.torch_api.exceptions import SubjectError
 from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import Sequences
 
@@ -46,7 +46,7 @@ class Layout:
 
 
 def arrange(capabilities: Capabilities, *, cut: bool, **arguments: Any) -> Layout:
-    """The call in the layout that the function takes. Raises `Unsupported` for calls that it can't express.
+    """The call in the layout that the function takes. Raises `SubjectError` for calls that it can't express.
 
     cut: True cuts rows into sequences of random lengths, whose seed is the shapes, dtype and options of the call;
         False makes each row of the batch a sequence
@@ -58,7 +58,7 @@ def arrange(capabilities: Capabilities, *, cut: bool, **arguments: Any) -> Layou
     rows, queries, keys = q.shape[0], q.shape[2], k.shape[2]
     other = (arguments.get("causal") == "top_left" and queries != keys) or (layout == "paged" and queries > keys)
     if not rows or (other and not cut):
-        raise Unsupported(f"{rows} rows of {queries} queries and {keys} keys can't be expressed as a {layout} call")
+        raise SubjectError(f"{rows} rows of {queries} queries and {keys} keys can't be expressed as a {layout} call")
     chance = Random(str([*q.shape, *k.shape, arguments["v"].shape[3], q.dtype, *arguments]))
     size = chance.choice(capabilities.block_sizes)
     pieces = [(row, slice(0, queries), slice(0, keys)) for row in range(rows)]

@@ -15,7 +15,7 @@ from fuzz.check.judge.attention.judge import judge
 from fuzz.check.judge.attention.judge_calls import repeat
 from fuzz.check.run.attention.call import Call
 from fuzz.check.run.attention.function import Attention
-from fuzz.check.torch_api.exceptions import DeviceLost, Unsupported, as_failure
+from fuzz.check.torch_api.exceptions import DeviceLost, SubjectError, as_failure
 from fuzz.experiments import SMALL
 from fuzz.protocol import SubjectResult
 from fuzz.protocol.failures import Failure, Raised, WrongValue
@@ -47,7 +47,7 @@ def measure_wrong_call(call: Call, attention: Attention, raised: Raised | None =
     def fails(again: Call) -> bool:
         try:
             repeat(attention, again)
-        except Unsupported as refused:
+        except SubjectError as refused:
             if raised and refused.__cause__ and as_failure(refused.__cause__).key() == raised.key():
                 return True
             raise
@@ -57,7 +57,7 @@ def measure_wrong_call(call: Call, attention: Attention, raised: Raised | None =
         return fails(_map(changed, Tensor.contiguous))  # Kernels may rely on the alignment of whole tensors.
 
     def repeats() -> bool:
-        with suppress(Unsupported):
+        with suppress(SubjectError):
             return fails(call.replace())
         return False
 
@@ -68,13 +68,13 @@ def measure_wrong_call(call: Call, attention: Attention, raised: Raised | None =
     try:
         if raised and not repeats():
             return None
-        with suppress(Unsupported):
+        with suppress(SubjectError):
             if call.sequences and not is_wrong(call):
                 return WrongRewrite(CALL, {"sequences": ("alone",)})
         for operand, experiment, changed in _change(call, judgement.failure):
             if time.perf_counter() - started > SECONDS:
                 return None
-            with suppress(Unsupported):
+            with suppress(SubjectError):
                 tried.setdefault((operand, experiment), []).append(is_wrong(changed))
     except DeviceLost:
         return None

@@ -1,1 +1,0 @@
-"""Changes a failing call of an attention function, and says whether the failure stays."""

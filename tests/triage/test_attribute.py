@@ -16,7 +16,8 @@ from fuzz.attribution.attribute import attribute
 from fuzz.attribution.root_cause import RootCause
 from fuzz.protocol.rewrites import SDPA, OtherConstant
 from generators.errors import UserError
-from tests.triage.conftest import SOFTMAX_OVER_QUERIES
+from tests.programs import program
+from tests.triage.conftest import SOFTMAX_OVER_QUERIES, known
 from tests.triage.test_kernel import ATTENTION
 
 pytestmark = pytest.mark.worker
@@ -29,27 +30,10 @@ PLANTS = {
     "mask_dropped": "sfdp-14-inference",
 }
 FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
-RELU = """
-case_format: 1
-dims: {S: 4}
-inputs:
-  x: {shape: [S], dtype: float32, values: {seed: 0}}
-ops:
-  - {name: positive, op: relu, args: [x]}
-  - {name: out, op: exp, args: [positive]}
-returns: [out]
-"""
-OVERLAPPING = """
-case_format: 1
-dims: {S: 2, D: 3}
-inputs:
-  x: {shape: [1, 1, D + S - 1], dtype: float32, values: {seed: 0}}
-  k: {shape: [1, 1, 5, D], dtype: float32, values: {seed: 1}}
-ops:
-  - {name: q, op: unfold, args: [x], dim: 2, size: D}
-  - {name: out, op: sdpa, args: [q, k, k]}
-returns: [out]
-"""
+RELU = program("S: 4", {"x": "S"}, "positive = relu x", "out = exp positive")
+OVERLAPPING = program(
+    "S: 2, D: 3", {"x": "1, 1, D + S - 1", "k": "1, 1, 5, D"}, "q = unfold x, dim: 2, size: D", "out = sdpa q k k"
+)
 
 
 @pytest.fixture(scope="module")
@@ -65,17 +49,13 @@ def planted_evaluator() -> Iterator[Asker]:
         yield AnswerCache(made)
 
 
-def of(text: str, subject: str = "passes") -> Entry:
-    return Entry(casefile.loads(text), expect=Expectation("known", subject=subject))
-
-
 def named(cause: RootCause) -> tuple[str, str, str]:
     return cause.who, cause.stage, cause.part
 
 
 @pytest.mark.torch("==2.13.*", "ignores the constants of a program")
 def test_a_pattern_that_ignores_the_programs_constants_is_named_with_the_constant(evaluator: Asker) -> None:
-    cause = attribute(of(SOFTMAX_OVER_QUERIES), evaluator)
+    cause = attribute(known(SOFTMAX_OVER_QUERIES, "passes"), evaluator)
     assert named(cause) == ("inductor", "joint_graph_passes", "_sfdp_pattern_1")
     assert cause.mechanism.kind is MechanismKind.CONSTANTS_IGNORED
     (measured,) = cause.rewrites
@@ -101,7 +81,7 @@ def test_a_backend_that_is_wrong_on_overlapping_rows_is_named_with_that(evaluato
 
 
 def test_eager_is_named_with_overlapping_rows_as_its_backend_is(evaluator: Asker) -> None:
-    found = attribute(of(OVERLAPPING, "eager"), evaluator)
+    found = attribute(known(OVERLAPPING, "eager"), evaluator)
     assert (found.who, found.mechanism.kind) == ("sdpa_flash", MechanismKind.OVERLAPPING_ROWS)
 
 
@@ -156,5 +136,5 @@ def test_attention_that_raises_in_eager_too_is_blamed_in_place_of_the_rewrite(ev
 
 @pytest.mark.compiles
 def test_a_lowering_that_is_wrong_is_named(planted_evaluator: Asker) -> None:
-    found = attribute(of(RELU, "inductor"), planted_evaluator)
+    found = attribute(known(RELU), planted_evaluator)
     assert named(found) == ("inductor", "lowering", "relu")

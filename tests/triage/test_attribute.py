@@ -49,6 +49,12 @@ def planted_evaluator() -> Iterator[Asker]:
         yield AnswerCache(made)
 
 
+def attribute_planted(plants: str, seed: str) -> RootCause:
+    """The cause of a pattern's seed case under a torch with defects."""
+    with planted(plants), open_evaluator(WorkerConfig(timeout=120, memory_mib=8192), repeat=1) as made:
+        return attribute(entry.load(SEEDS / "patterns" / f"{seed}.case.yaml"), AnswerCache(made))
+
+
 def named(cause: RootCause) -> tuple[str, str, str]:
     return cause.who, cause.stage, cause.part
 
@@ -101,10 +107,8 @@ def test_a_mistake_planted_in_a_replacement_is_found_in_that_pattern(planted_eva
 
 def test_a_wrong_operation_is_blamed_in_place_of_the_rewrite_that_calls_it() -> None:
     """Though a rewrite is wrong as well."""
-    config = WorkerConfig(timeout=120, memory_mib=8192)
-    with planted("last_key_ignored,mask_negated"), open_evaluator(config, repeat=1) as made:
-        found = attribute(entry.load(SEEDS / "patterns" / "sfdp-15-inference.case.yaml"), AnswerCache(made))
-    assert (found.who, found.stage, found.part) == ("sdpa_flash", "operation", FLASH)
+    found = attribute_planted("last_key_ignored,mask_negated", "sfdp-15-inference")
+    assert named(found) == ("sdpa_flash", "operation", FLASH)
     met = [(one.experiment, one.argument) for one in found.evidence if one.argument]
     assert met == [("eager_replacement", "_sfdp_pattern_15_inference"), ("exact", "_sfdp_pattern_15_inference")]
     assert found.rewrites[0].operation == FLASH
@@ -119,9 +123,7 @@ def test_a_wrong_operation_is_blamed_in_place_of_the_rewrite_that_calls_it() -> 
     ],
 )
 def test_kernel_and_rewrite_are_told_apart(plant: str, seed: str, key: tuple[str, str, str]) -> None:
-    config = WorkerConfig(timeout=120, memory_mib=8192)
-    with planted(plant), open_evaluator(config, repeat=1) as made:
-        found = attribute(entry.load(SEEDS / "patterns" / f"{seed}.case.yaml"), AnswerCache(made))
+    found = attribute_planted(plant, seed)
     assert named(found) == key
     assert bool(found.rewrites[0].faulty) is (key[1] == "operation")
 

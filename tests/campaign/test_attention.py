@@ -1,7 +1,6 @@
 """Campaigns over attention functions of one's own, and the check for test suites of their authors."""
 
 import itertools
-import json
 import subprocess
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from generators.program.case import Case
 from generators.program.emit import source
 from generators.sampling.sample import Limits, sample
 from tests.campaign.fakes import case, options
+from tests.campaign.test_campaign import events
 from tests.check.planted_attention import only_float64, right, without_last_key
 from tests.command import run_command
 
@@ -47,8 +47,7 @@ def test_a_kernel_with_one_fault_gives_one_finding_and_says_where(
     assert f"wrong_result under {SUBJECT}" in ending.summary
     (found,) = (tmp_path / "found").glob("*.case.yaml")
     assert SUBJECT in found.read_text()
-    events = [json.loads(line) for line in (given.out / "events.ndjson").read_text().splitlines()]
-    (saved,) = (event for event in events if event["event"] == "FindingSaved")
+    (saved,) = events(given, "FindingSaved")
     assert saved["where"].startswith("out: ")
 
 
@@ -70,8 +69,7 @@ def test_most_cases_are_ones_that_the_function_takes(tmp_path: Path, monkeypatch
     name = "narrow:attention"
     given = options(tmp_path, "60x", subjects=(name,), worker_config=WorkerConfig(named=(name,)))
     run_campaign(given, sample)
-    events = [json.loads(line) for line in (given.out / "events.ndjson").read_text().splitlines()]
-    skipped = [event["skipped"] for event in events if event["event"] == "CaseJudged" and event["skipped"]]
+    skipped = [event["skipped"] for event in events(given, "CaseJudged") if event["skipped"]]
     assert len(skipped) <= 12
 
 

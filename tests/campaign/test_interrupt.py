@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,8 @@ from generators.program.case import Case
 from tests.campaign import test_campaign
 from tests.campaign.fakes import case, options, raised, sampler
 from tests.campaign.test_campaign import WRONG, rows
+from tests.command import ROOT
 
-ROOT = Path(__file__).parents[2]
 RULES = [
     {
         "match": "softmax",
@@ -113,9 +113,8 @@ def test_the_second_interrupt_stops_at_once(tmp_path: Path) -> None:
     assert process.wait(300) == 130
     process.communicate()
     # The hang it cut short is nobody's fault.
-    results = Results(tmp_path / "run")
-    assert list(results.waiting()) == []
-    results.close()
+    with closing(Results(tmp_path / "run")) as results:
+        assert list(results.waiting()) == []
     assert all(ended(event["pid"]) for event in events(tmp_path, "WorkerStarted"))
 
 
@@ -142,9 +141,8 @@ def test_a_terminal_that_goes_away_costs_nothing(tmp_path: Path) -> None:
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
     assert [event["reason"] for event in events(tmp_path, "CampaignEnded")] == ["interrupted"]
-    results = Results(tmp_path / "run")
-    assert len(found(tmp_path)) == len(results.findings())
-    results.close()
+    with closing(Results(tmp_path / "run")) as results:
+        assert len(found(tmp_path)) == len(results.findings())
 
 
 @pytest.mark.worker
@@ -203,9 +201,8 @@ def test_campaigns_with_one_corpus_that_are_killed_by_turns_save_each_bug_once(t
         process.communicate()
     assert found(tmp_path) == sorted(KINDS)
     for place in places:
-        results = Results(place / "run")
-        assert not list(results.waiting())
-        results.close()
+        with closing(Results(place / "run")) as results:
+            assert not list(results.waiting())
 
 
 SMALL, LARGE = case("exp", "softmax", rows=7), case("exp", "softmax", "tanh", rows=7)

@@ -1,6 +1,5 @@
 """Campaigns on two nodes of a local Ray cluster: what a worker suffers is a verdict, what a node suffers none."""
 
-import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -15,6 +14,7 @@ from fuzz.ask.worker_process import WorkerProcess
 from fuzz.campaign.session import run_campaign
 from generators.program.case import Case
 from tests.campaign.fakes import options, sampler, setup
+from tests.campaign.test_campaign import events
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.worker
@@ -62,11 +62,6 @@ class Damage:
         return self.draw(seed, index, **form)
 
 
-def read_events(directory: Path, name: str) -> list[dict[str, Any]]:
-    lines = map(json.loads, (directory / "run" / "events.ndjson").read_text().splitlines())
-    return [line for line in lines if line["event"] == name]
-
-
 def test_lost_actors_and_nodes_lose_no_case_and_make_no_finding(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,12 +76,12 @@ def test_lost_actors_and_nodes_lose_no_case_and_make_no_finding(
         damage = Damage(cluster, remote)
         result = run_campaign(replace(given, workers=remote.workers, open_remote=damage.open_worker), damage)
     assert result.error is None and not result.faults
-    judged = read_events(tmp_path, "CaseJudged")
+    judged = events(given, "CaseJudged")
     assert sorted(event["index"] for event in judged) == list(range(40))
     assert not [event for event in judged if event["rejected"]]
     saved = entry.load_directory(tmp_path / "found").values()
     assert {one.found.verdict for one in saved if one.found} == {"worker_died", "wrong_result"}
-    reasons = [event["reason"] for event in read_events(tmp_path, "WorkerDied")]
+    reasons = [event["reason"] for event in events(given, "WorkerDied")]
     assert sum("actor" in reason or "node" in reason for reason in reasons) >= 2
 
 

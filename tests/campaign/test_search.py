@@ -1,8 +1,8 @@
 """A guided search keeps what reached something new, judges its variants, and continues."""
 
-import json
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from generators.program.case import Case
 from generators.program.portability import find_obstacle
 from generators.sampling.sample import Limits, sample
 from tests.campaign.fakes import case, options, sampler, setup
+from tests.campaign.test_campaign import events
 
 RULES = [
     {"match": "softmax", "applied_rewrites": ["mul_softmax_pattern"]},
@@ -34,20 +35,22 @@ RULES = [
 ]
 
 
+PATTERN = {"match": "softmax", "applied_rewrites": ["_sfdp_pattern_5_inference"]}
+
+
 def guided(tmp_path: Path, budget: str = "60x", **given: Any) -> Options:
-    return options(tmp_path, budget, engine="guided", rules=RULES, **given)
+    return options(
+        tmp_path, budget, engine="guided", **{"seeds": (case("softmax", "exp"),), "rules": [PATTERN], **given}
+    )
 
 
 def queue_of(given: Options) -> list[tuple[Case, frozenset[CoverageItem]]]:
-    results = Results(given.out)
-    try:
+    with closing(Results(given.out)) as results:
         return list(results.queue())
-    finally:
-        results.close()
 
 
 def test_what_reaches_something_new_is_queued_once_and_stored(tmp_path: Path) -> None:
-    given = guided(tmp_path)
+    given = guided(tmp_path, rules=RULES, seeds=())
     run_campaign(given, sampler("softmax", "log", every=4))
     queued = queue_of(given)
     reached = {CoverageItem(CoverageKind.REWRITE, "mul_softmax_pattern"), CoverageItem(CoverageKind.OP, "aten.log")}
@@ -57,61 +60,43 @@ def test_what_reaches_something_new_is_queued_once_and_stored(tmp_path: Path) ->
 
 def test_what_an_attention_rewrite_took_is_tried_in_its_other_forms(tmp_path: Path) -> None:
     """Nothing that is drawn has a softmax, and the seed's is in float32. Four of its variants are in half precision."""
-    rules = [
-        {"match": r"softmax[\s\S]*float16", "coverage": [{"kind": "op", "name": "half"}]},
-        {"match": "softmax", "applied_rewrites": ["_sfdp_pattern_5_inference"]},
-    ]
-    given = options(tmp_path, "30x", engine="guided", rules=rules, seeds=(case("softmax", "exp"),))
+    half = {"match": r"softmax[\s\S]*float16", "coverage": [{"kind": "op", "name": "half"}]}
+    given = guided(tmp_path, "30x", rules=[half, PATTERN])
     run_campaign(given, sampler())
-    results = Results(given.out)
-    try:
+    with closing(Results(given.out)) as results:
         assert results.count_coverage()[CoverageItem(CoverageKind.OP, "half")] >= 4
-    finally:
-        results.close()
 
 
 def test_a_search_goes_on_with_its_queue(tmp_path: Path) -> None:
     """The second run judges the variants of what the first one queued."""
-    rules = [{"match": "softmax", "applied_rewrites": ["_sfdp_pattern_5_inference"]}]
-    first, second = (
-        options(tmp_path, budget, engine="guided", rules=rules, seeds=(case("softmax", "exp"),))
-        for budget in ("1x", "30x")
-    )
+    first, second = (guided(tmp_path, budget) for budget in ("1x", "30x"))
     run_campaign(first, sampler())
     before = queue_of(first)
     assert len(before) == 1
     run_campaign(second, sampler())
     assert before[0][0] in [queued for queued, _ in queue_of(second)]
-    results = Results(second.out)
-    try:
+    with closing(Results(second.out)) as results:
         assert results.position()[0] == 31
         assert results.count_coverage()[CoverageItem(CoverageKind.REWRITE, "_sfdp_pattern_5_inference")] > 4
-    finally:
-        results.close()
 
 
 def test_no_case_is_judged_twice(tmp_path: Path) -> None:
     """Neither random cases nor variants, in a run that is continued either."""
-    rules = [{"match": "softmax", "applied_rewrites": ["_sfdp_pattern_5_inference"]}]
-    given = options(tmp_path, "40x", engine="guided", rules=rules, seeds=(case("softmax", "exp"),))
+    given = guided(tmp_path, "40x")
     run_campaign(given, sampler("softmax"))
     run_campaign(given, sampler("softmax"))
-    events = map(json.loads, (given.out / "events.ndjson").read_text().splitlines())
-    judged = [event["case"] for event in events if event["event"] == "CaseJudged"]
+    judged = [event["case"] for event in events(given, "CaseJudged")]
     # What is drawn small programs may be equal by chance.
     assert len(judged) == 80 and len(judged) - len(set(judged)) <= 2
 
 
 def test_what_a_queued_case_reaches_later_is_in_the_queue_too(tmp_path: Path) -> None:
-    results = Results(_make_run(tmp_path))
-    try:
+    with closing(Results(tmp_path)) as results:
         one = case("exp")
         items = [CoverageItem(CoverageKind.OP, name) for name in ("first", "second")]
         for item in items:
             results.record_case(one, position=(1, frozenset()), coverage=frozenset({item}), queued=True)
         assert list(results.queue()) == [(one, frozenset(items))]
-    finally:
-        results.close()
 
 
 def test_seeds_are_read_before_work_starts(tmp_path: Path) -> None:
@@ -123,23 +108,13 @@ def test_seeds_are_read_before_work_starts(tmp_path: Path) -> None:
     assert [len(one.ops) for one in load_seeds(tmp_path / "seeds")] == [1, 2]
 
 
-def _make_run(directory: Path) -> Path:
-    (directory / "run").mkdir()
-    return directory / "run"
-
-
 def test_functions_that_compute_attention_are_given_random_cases(tmp_path: Path) -> None:
-    name = "my.kernels:attention"
-    worker = setup(rules=RULES, subjects=[name], attention=[name])
-    drawn = sampler()
-    given = guided(tmp_path, "6x", subjects=(name,), seeds=(case("softmax", "exp"),), worker_config=worker)
-    run_campaign(given, drawn)
-    results = Results(given.out)
-    try:
+    worker = setup(rules=RULES, subjects=[NAME], attention=[NAME])
+    given = guided(tmp_path, "6x", subjects=(NAME,), worker_config=worker)
+    run_campaign(given, sampler())
+    with closing(Results(given.out)) as results:
         assert results.position()[0] == 6
         assert not results.count_coverage()
-    finally:
-        results.close()
 
 
 NAME = "my.kernels:attention"
@@ -154,8 +129,7 @@ def test_what_a_function_refuses_is_learned(tmp_path: Path) -> None:
     worker = setup(rules=[{**rule, "subjects": [NAME]} for rule in REFUSES], subjects=[NAME], attention=[NAME])
     given = options(tmp_path, "100x", subjects=(NAME,), worker_config=worker)
     run_campaign(given, sample)
-    events = map(json.loads, (given.out / "events.ndjson").read_text().splitlines())
-    verdicts = [event["verdicts"][NAME] for event in events if event["event"] == "CaseJudged"]
+    verdicts = [event["verdicts"][NAME] for event in events(given, "CaseJudged")]
     assert verdicts[:10].count("skipped") >= 3
     assert verdicts[-50:].count("ok") >= 40
 

@@ -1,6 +1,5 @@
 """Faults of the surroundings of a process: packages with our names, and compilers that are switched off."""
 
-import json
 import os
 import subprocess
 import sys
@@ -19,10 +18,8 @@ from fuzz.cli import USAGE
 from fuzz.own_packages import OWN_PACKAGES
 from fuzz.protocol import Verdict
 from generators.sampling.sample import sample
-from tests.campaign.fakes import FAKE, case
-from tests.command import run_command
-
-ROOT = Path(__file__).parents[2]
+from tests.campaign.fakes import case, write_python
+from tests.command import ROOT, run_command
 
 
 def start(tmp_path: Path, foreign: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -95,12 +92,7 @@ def python(tmp_path: Path) -> Make:
     """Makes an interpreter for `--python` whose worker can judge no compiler."""
 
     def make(torch: str = "2.13.0", **rules: Any) -> Path:
-        script = tmp_path / f"python-{torch}"
-        given = json.dumps({"torch": torch, "rules": [REFUSES], **rules})
-        command = [sys.executable, str(FAKE), given]
-        script.write_text(f"#!{sys.executable}\nimport os\nos.execv({sys.executable!r}, {command!r})\n")
-        script.chmod(0o755)
-        return script
+        return write_python(tmp_path / f"python-{torch}", torch, **{"rules": [REFUSES], **rules})
 
     return make
 

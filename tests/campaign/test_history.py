@@ -1,8 +1,5 @@
 """Failures that need earlier cases in the same process."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +21,7 @@ from generators.program.case import Case
 from tests.campaign.fakes import case, options, sampler
 from tests.campaign.test_campaign import WRONG, found
 from tests.campaign.test_interrupt import events, start, until
-from tests.command import ROOT
+from tests.command import ROOT, run_python
 from tests.programs import program
 from triage.report.failing_run import FailingRun
 from triage.report.regression import FILE, write_case
@@ -153,6 +150,5 @@ def test_a_kernel_with_memory_is_found_replayed_and_reproduced(
 
     script = tmp_path / FILE
     script.write_text(write_case(FailingRun(entry.case, shown)).write())
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, check=False, timeout=300)
+    done = run_python(script, cwd=ROOT, PYTHONPATH=str(ROOT))
     assert done.returncode == 1, done.stderr

@@ -30,22 +30,14 @@ from fuzz.subjects import SUBJECTS
 from generators.errors import UserError
 from generators.program.portability import find_obstacle
 from tests.campaign.fakes import options, setup
-from tests.command import ROOT, load_command, run_command
+from tests.command import ROOT, load_command, run_command, run_python
 
 COMMANDS = [f"fuzz.{name}" for name in ("run", "replay", "shrink", "show", "compare", "status")]
 COMMANDS += [f"triage.{name}" for name in ("report", "cluster", "page")]
 
 
 def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "fuzz.run", *arguments],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return run_python("-m", "fuzz.run", *arguments, cwd=cwd, PYTHONPATH=str(ROOT))
 
 
 Begun = list[tuple[Options, Sampler]]
@@ -102,8 +94,8 @@ def test_help_imports_neither_torch_nor_the_campaign() -> None:
         "import sys; from fuzz import cli, run; cli.call(run.run, 'fuzz.run', ['--budget', '5']);"
         "print([m for m in sys.modules if m in ('torch', 'numpy', 'rich.live')])"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    done = run_python("-c", code, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (0, "[]\n")
     assert "--budget" in run("--help").stdout
 
 

@@ -1,8 +1,6 @@
 """Faults of the surroundings of a process: packages with our names, and compilers that are switched off."""
 
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,22 +17,14 @@ from fuzz.own_packages import OWN_PACKAGES
 from fuzz.protocol import Verdict
 from generators.sampling.sample import sample
 from tests.campaign.fakes import case, write_python
-from tests.command import ROOT, run_command
+from tests.command import ROOT, run_command, run_python
 
 
 def start(tmp_path: Path, foreign: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Python in a directory that has a package of the name `foreign`, with our checkout behind it."""
     (tmp_path / foreign).mkdir()
     (tmp_path / foreign / "__init__.py").touch()
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    return run_python(*arguments, cwd=tmp_path, PYTHONPATH=str(ROOT))
 
 
 @pytest.mark.parametrize(

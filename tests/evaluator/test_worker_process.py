@@ -5,8 +5,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,24 +29,9 @@ CHECK = build_check(Question(case("exp", "softmax"), ("passes", "inductor")))
 HARMLESS = build_check(Question(case("tanh"), ("passes",)))
 
 
-Start = Callable[..., WorkerProcess]
-
-
-@pytest.fixture
-def worker(tmp_path: Path) -> Iterator[Start]:
-    """Makes processes of workers that answer by rules, or are as `config` says; they end with the test."""
-    with ExitStack() as stack:
-
-        def make(
-            config: WorkerConfig | None = None, *lost: int, deaths: list[Any] | None = None, **given: Any
-        ) -> WorkerProcess:
-            config = config or replace(setup(**given), cache=tmp_path / "cache", log=tmp_path / "log")
-            transport = ElsewhereTransport(*lost) if lost else PipeTransport()
-            made = WorkerProcess(config, transport, on_death=(deaths if deaths is not None else []).append)
-            stack.callback(made.close)
-            return made
-
-        yield make
+def worker(tmp_path: Path, **given: Any) -> WorkerProcess:
+    config = replace(setup(**given), cache=tmp_path / "cache", log=tmp_path / "log")
+    return WorkerProcess(config, PipeTransport())
 
 
 def rule(**given: Any) -> dict[str, Any]:
@@ -58,10 +41,6 @@ def rule(**given: Any) -> dict[str, Any]:
 def ask(process: WorkerProcess, check: Check) -> Result:
     process.send(check)
     return process.receive()
-
-
-def verdicts_of(process: WorkerProcess, check: Check) -> list[Verdict]:
-    return [one.verdict for one in ask(process, check).results]
 
 
 def is_gone(pid: int) -> bool:
@@ -84,8 +63,8 @@ def test_compiled_code_avoids_directories_where_inductor_can_not_compile(
     assert "TORCHINDUCTOR_CACHE_DIR" not in WorkerConfig(cache=tmp_path / "my run" / "cache").environment()
 
 
-def test_one_process_answers_many_checks(worker: Start) -> None:
-    w = worker(rules=[{"match": "softmax", "verdict": "rounding"}])
+def test_one_process_answers_many_checks(tmp_path: Path) -> None:
+    w = worker(tmp_path, rules=[{"match": "softmax", "verdict": "rounding"}])
     pids = set()
     for _ in range(3):
         result = ask(w, CHECK)
@@ -121,7 +100,7 @@ PLACE = "act (campaign/fake_worker.py)"
     ],
 )
 def test_a_lost_process_is_a_failure_of_the_subject_at_work(
-    worker: Start,
+    tmp_path: Path,
     given: dict[str, Any],
     limits: dict[str, Any],
     verdict: Verdict,
@@ -130,7 +109,7 @@ def test_a_lost_process_is_a_failure_of_the_subject_at_work(
     has_place: bool,
     dumps: bool,
 ) -> None:
-    w = worker(faulthandler=dumps, **rule(**given), **limits)
+    w = worker(tmp_path, faulthandler=dumps, **rule(**given), **limits)
     result = ask(w, CHECK)
     assert result.rejected is None
     (lost,) = result.results
@@ -139,15 +118,17 @@ def test_a_lost_process_is_a_failure_of_the_subject_at_work(
     assert (lost.failure.how, lost.failure.detail) == (failure.how, failure.detail)
     assert lost.failure.place == (PLACE if dumps and has_place else "")
     assert lost.failure.last_words == failure.last_words
-    assert verdicts_of(w, HARMLESS) == [Verdict.OK]
+    assert [r.verdict for r in ask(w, HARMLESS).results] == [Verdict.OK]
+    w.close()
 
 
-def test_a_fault_of_attnfuzz_accuses_no_subject(worker: Start) -> None:
-    w = worker(**rule(do="fail"))
+def test_a_fault_of_attnfuzz_accuses_no_subject(tmp_path: Path) -> None:
+    w = worker(tmp_path, **rule(do="fail"))
     with pytest.raises(WorkerFault, match="in inductor") as fault:
         ask(w, CHECK)
     assert str(fault.value).endswith("IndexError: amax over nothing")
-    assert verdicts_of(w, HARMLESS) == [Verdict.OK]
+    assert [r.verdict for r in ask(w, HARMLESS).results] == [Verdict.OK]
+    w.close()
 
 
 def test_a_check_has_the_attention_stub_of_its_case() -> None:
@@ -158,35 +139,39 @@ def test_a_check_has_the_attention_stub_of_its_case() -> None:
     assert CHECK.attention_stub is None
 
 
-def test_a_death_in_eager_rejects_the_case(worker: Start) -> None:
-    w = worker(rules=[{"match": "softmax", "subjects": ["eager"], "do": "die"}])
+def test_a_death_in_eager_rejects_the_case(tmp_path: Path) -> None:
+    w = worker(tmp_path, rules=[{"match": "softmax", "subjects": ["eager"], "do": "die"}])
     result = ask(w, CHECK)
     assert result.rejected is not None
     assert not result.results
+    w.close()
 
 
-def test_children_of_a_worker_end_with_it(worker: Start, tmp_path: Path) -> None:
-    w = worker(child_pid=str(tmp_path / "pid"), **rule(do="time_out"))
+def test_children_of_a_worker_end_with_it(tmp_path: Path) -> None:
+    w = worker(tmp_path, child_pid=str(tmp_path / "pid"), **rule(do="time_out"))
     ask(w, CHECK)
     assert is_gone(int((tmp_path / "pid").read_text()))
+    w.close()
 
 
-def test_killed_from_another_thread_a_check_ends_at_once(worker: Start) -> None:
-    w = worker(timeout=60.0, **rule(do="hang"))
+def test_killed_from_another_thread_a_check_ends_at_once(tmp_path: Path) -> None:
+    w = worker(tmp_path, timeout=60.0, **rule(do="hang"))
     w.start()
     timer = threading.Timer(0.2, w.kill)
     timer.start()
     with pytest.raises(Stopped):
         ask(w, CHECK)
     timer.join()
+    w.close()
 
 
 @pytest.mark.parametrize("dumps", [False, True])
 def test_a_long_log_keeps_the_lines_before_a_crash(
-    worker: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, dumps: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, dumps: bool
 ) -> None:
     monkeypatch.setattr(transport, "_LOG_BYTES", 200_000)
-    w = worker(faulthandler=dumps, **rule(do="shout"))
+    config = replace(setup(faulthandler=dumps, **rule(do="shout")), log=tmp_path / "log")
+    w = WorkerProcess(config, PipeTransport())
     for _ in range(2):
         (lost,) = ask(w, CHECK).results
         assert isinstance(lost.failure, ProcessLost)
@@ -198,74 +183,85 @@ def test_a_long_log_keeps_the_lines_before_a_crash(
     assert len(log) < 300_000
 
 
-def test_a_full_disk_stops_no_print(worker: Start) -> None:
-    w = worker(replace(setup(**rule(do="shout")), log=Path("/dev/full")))
+def test_a_full_disk_stops_no_print() -> None:
+    w = WorkerProcess(replace(setup(**rule(do="shout")), log=Path("/dev/full")), PipeTransport())
     (lost,) = ask(w, CHECK).results
     assert isinstance(lost.failure, ProcessLost)
     assert (lost.failure.detail, lost.failure.last_words) == ("SIGSEGV", "line 99999")
+    w.close()
 
 
-def test_a_worker_found_dead_between_two_cases_is_replaced(worker: Start) -> None:
-    w = worker()
+def test_a_worker_found_dead_between_two_cases_is_replaced(tmp_path: Path) -> None:
+    w = worker(tmp_path)
     first = w.start().pid
     os.kill(first, 9)
     os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
-    assert verdicts_of(w, HARMLESS) == [Verdict.OK]
+    assert [r.verdict for r in ask(w, HARMLESS).results] == [Verdict.OK]
     assert w.start().pid != first
+    w.close()
 
 
-def test_a_failed_start_after_a_good_start_is_tried_again(worker: Start, tmp_path: Path) -> None:
-    deaths = list[str | ProcessLost]()
-    w = worker(deaths=deaths, starts=str(tmp_path / "starts"), bad_starts=[2, 3], **rule(do="die"))
-    assert verdicts_of(w, CHECK) == [Verdict.WORKER_DIED]
-    assert verdicts_of(w, HARMLESS) == [Verdict.OK]
+def test_a_failed_start_after_a_good_start_is_tried_again(tmp_path: Path) -> None:
+    deaths: list[str | ProcessLost] = []
+    config = setup(starts=str(tmp_path / "starts"), bad_starts=[2, 3], **rule(do="die"))
+    w = WorkerProcess(config, PipeTransport(), on_death=deaths.append)
+    assert [r.verdict for r in ask(w, CHECK).results] == [Verdict.WORKER_DIED]
+    assert [r.verdict for r in ask(w, HARMLESS).results] == [Verdict.OK]
     assert len(deaths) == 3
+    w.close()
 
 
-def test_starts_that_keep_failing_are_given_up(worker: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_starts_that_keep_failing_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_process, "PAUSES", (0.01, 0.01))
     starts = tmp_path / "starts"
-    w = worker(starts=str(starts), bad_starts=list(range(2, 99)), **rule(do="die"))
+    w = worker(tmp_path, starts=str(starts), bad_starts=list(range(2, 99)), **rule(do="die"))
     ask(w, CHECK)
     for _ in range(2):
         with pytest.raises(WorkerUnavailable):
             ask(w, HARMLESS)
     # The second time one try is enough to see that nothing has changed.
     assert starts.stat().st_size == 1 + 3 + 1
+    w.close()
 
 
-def test_a_first_start_that_fails_is_not_repeated(worker: Start, tmp_path: Path) -> None:
+def test_a_first_start_that_fails_is_not_repeated(tmp_path: Path) -> None:
     starts = tmp_path / "starts"
-    w = worker(starts=str(starts), bad_starts=[1])
+    w = worker(tmp_path, starts=str(starts), bad_starts=[1])
     with pytest.raises(WorkerUnavailable):
         w.start()
     assert starts.stat().st_size == 1
+    w.close()
 
 
-def test_a_start_that_hangs_is_reported_with_its_step(worker: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_hangs_is_reported_with_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_process, "START_SECONDS", 2.0)
-    w = worker(timeout=0.5, faulthandler=True, hangs="importing my_kernel")
+    w = worker(tmp_path, timeout=0.5, faulthandler=True, hangs="importing my_kernel")
     with pytest.raises(WorkerUnavailable, match=r"importing my_kernel: .* main \(campaign/fake_worker\.py\)"):
         w.start()
+    w.close()
 
 
-@pytest.mark.parametrize(
-    ("rules", "expected"),
-    [
-        (rule(do="killed", from_check=2), [Verdict.OK, Verdict.OK]),  # a worker killed once accuses no case
-        (rule(do="killed"), [Verdict.WORKER_DIED]),
-        (rule(do="fork"), [Verdict.WORKER_DIED]),  # a process that it forked delays nothing
-        # The last result of a worker whose device is lost counts.
-        (rule(subjects=["inductor", "spent"], verdict="runtime_error"), [Verdict.OK, Verdict.RUNTIME_ERROR]),
-    ],
-)
-def test_a_worker_that_is_lost_is_replaced(worker: Start, rules: dict[str, Any], expected: list[Verdict]) -> None:
-    w = worker(timeout=60.0, **rules)
+@pytest.mark.parametrize(("from_check", "verdicts"), [(2, [Verdict.OK, Verdict.OK]), (1, [Verdict.WORKER_DIED])])
+def test_a_worker_killed_once_accuses_no_case(tmp_path: Path, from_check: int, verdicts: list[Verdict]) -> None:
+    w = worker(tmp_path, **rule(do="killed", from_check=from_check))
+    ask(w, HARMLESS)
+    assert [r.verdict for r in ask(w, CHECK).results] == verdicts
+    w.close()
+
+
+def test_a_process_that_a_dead_worker_forked_delays_nothing(tmp_path: Path) -> None:
+    w = worker(tmp_path, timeout=60.0, **rule(do="fork"))
+    assert [r.verdict for r in ask(w, CHECK).results] == [Verdict.WORKER_DIED]
+    w.close()
+
+
+def test_a_worker_whose_device_is_lost_is_replaced_and_its_last_result_counts(tmp_path: Path) -> None:
+    w = worker(tmp_path, rules=[{"match": "softmax", "subjects": ["inductor", "spent"], "verdict": "runtime_error"}])
     first = w.start().pid
-    assert verdicts_of(w, HARMLESS) == [Verdict.OK]
-    assert verdicts_of(w, CHECK) == expected
+    assert [r.verdict for r in ask(w, CHECK).results] == [Verdict.OK, Verdict.RUNTIME_ERROR]
     assert is_gone(first)
-    assert verdicts_of(w, HARMLESS) == [Verdict.OK]
+    assert [r.verdict for r in ask(w, HARMLESS).results] == [Verdict.OK]
+    w.close()
 
 
 @pytest.mark.parametrize(
@@ -283,13 +279,12 @@ def test_a_worker_that_is_lost_is_replaced(worker: Start, rules: dict[str, Any],
         ),
     ],
 )
-def test_a_worker_that_cannot_work_is_an_error_of_one_line(
-    worker: Start, tmp_path: Path, command: tuple[str, ...], why: str
-) -> None:
-    w = worker(WorkerConfig(command=command, log=tmp_path / "log"))
+def test_a_worker_that_cannot_work_is_an_error_of_one_line(tmp_path: Path, command: tuple[str, ...], why: str) -> None:
+    w = WorkerProcess(WorkerConfig(command=command, log=tmp_path / "log"), PipeTransport())
     with pytest.raises(UserError, match=why) as error:
         w.start()
     assert "\n" not in str(error.value)
+    w.close()
 
 
 class ElsewhereTransport(PipeTransport):
@@ -308,15 +303,16 @@ class ElsewhereTransport(PipeTransport):
         return super().read(deadline)
 
 
-def test_a_lost_machine_accuses_no_case_and_is_left(worker: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_machine_accuses_no_case_and_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_process, "PAUSES", (0.01,))
-    deaths = list[str | ProcessLost]()
-    w = worker(setup(), 3, 4, 5, 6, deaths=deaths)
+    deaths: list[str | ProcessLost] = []
+    w = WorkerProcess(setup(), ElsewhereTransport(3, 4, 5, 6), on_death=deaths.append)
     for _ in range(4):
         with pytest.raises(WorkerLost):
             ask(w, HARMLESS)
     assert deaths == ["node 3: it was switched off"] * 4
-    assert verdicts_of(w, HARMLESS) == [Verdict.OK]
+    assert [r.verdict for r in ask(w, HARMLESS).results] == [Verdict.OK]
+    w.close()
 
 
 def test_without_any_machine_that_works_there_is_no_worker(tmp_path: Path) -> None:
@@ -327,14 +323,12 @@ def test_without_any_machine_that_works_there_is_no_worker(tmp_path: Path) -> No
         w.close()
 
 
-def test_compiled_code_is_removed_when_it_takes_much_space(
-    worker: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compiled_code_is_removed_when_it_takes_much_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "_CACHE_BYTES", 100)
     for name, size in (("worker-0", 90), ("worker-1", 110)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "kernel").write_bytes(b"x" * size)
-        made = worker(replace(setup(), cache=tmp_path / name))
+        made = WorkerProcess(replace(setup(), cache=tmp_path / name), PipeTransport())
         made.start()
         made.close()
     assert [path.name for path in sorted(tmp_path.rglob("*"))] == ["worker-0", "kernel", "worker-1"]

@@ -16,7 +16,7 @@ from fuzz.campaign import investigation
 from generators.program.emit import source
 from generators.program.settings import SETTINGS, list_available
 from generators.sampling.sample import sample
-from tests.command import ROOT, run_command
+from tests.command import ROOT, run_command, run_python
 from tests.replay.conftest import FakePython
 
 SEEDS = ROOT / "corpus" / "seeds"
@@ -30,8 +30,7 @@ def run(module: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]
 @pytest.mark.worker
 def test_show_prints_the_text_that_runs(tmp_path: Path) -> None:
     path = save(Entry(CASE), tmp_path)
-    command = [sys.executable, "-m", "fuzz.show", str(path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run_python("-m", "fuzz.show", path, cwd=ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (0, source(CASE) + "\n", "")
 
 

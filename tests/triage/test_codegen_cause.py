@@ -11,7 +11,7 @@ from corpus.causes import Details, Mechanism, MechanismKind, details
 from corpus.entry import Entry, Found
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.attribute import attribute
-from fuzz.attribution.root_cause import RootCause, describe_evidence
+from fuzz.attribution.root_cause import describe_evidence
 from fuzz.experiments import NO_PATTERNS, Outcome, Trial
 from fuzz.protocol import Running, SubjectResult, Verdict
 from fuzz.protocol.capabilities import Capabilities
@@ -28,26 +28,59 @@ WRONG = SubjectResult("inductor", Verdict.WRONG_RESULT)
 BEFORE = ("eager", "dynamo", "aot_eager", "aot_eager_decomp_partition", "passes")
 
 
-def below(case: Case, *right: str, **given: SubjectResult) -> RootCause:
-    evaluator = FakeEvaluator(WRONG, *BEFORE, *right, passes_dynamic=SubjectResult("", Verdict.OK), **given)
-    return attribute(known(case), evaluator)
+OTHER_STRIDES, OTHER_DTYPE = (
+    SubjectResult("", Verdict.METADATA, failure=FormDiffers(aspect, "a", "b", Value("output", 0)))
+    for aspect in ("strides", "dtype")
+)
+STATIC = {"passes_dynamic": SubjectResult("", Verdict.OK)}
+STEPS = STATIC | limit_steps(WRONG, "lowering", 9, first=0)
+FORM = SubjectResult("export", Verdict.METADATA, failure=FormDiffers("structure", "FakeTensor", "tensor"))
+REGION_RAISES = SubjectResult("export", Verdict.COMPILE_ERROR, failure=Raised("RuntimeError", "no storage"))
+NUMBERS = SubjectResult("export", Verdict.WRONG_RESULT)
+OTHERWISE = replace(WRONG, verdict=Verdict.METADATA)
+PACKAGED = replace(WRONG, subject="aot_inductor")
 
 
 @pytest.mark.parametrize(
-    ("right", "stage", "part"),
+    ("wrong", "right", "given", "expected"),
     [
-        (("unpadded", "unfused"), "codegen", "fusion"),
-        (("unfused", "unvectorized"), "codegen", "fusion"),
-        (("unvectorized",), "codegen", "vectorisation"),
-        ((), "lowering", "step 4"),
-        (("",), "codegen", ""),
+        # Below the passes, plainer code is tried, and then lowerings.
+        (WRONG, (*BEFORE, "unpadded", "unfused"), STEPS, {"who": "inductor", "stage": "codegen", "part": "fusion"}),
+        (WRONG, (*BEFORE, "unfused", "unvectorized"), STEPS, {"who": "inductor", "stage": "codegen", "part": "fusion"}),
+        (WRONG, (*BEFORE, "unvectorized"), STEPS, {"stage": "codegen", "part": "vectorisation"}),
+        (WRONG, BEFORE, STATIC | limit_steps(WRONG, "lowering", 9, first=4), {"stage": "lowering", "part": "step 4"}),
+        (WRONG, (*BEFORE, ""), STEPS, {"who": "inductor", "stage": "codegen", "part": ""}),
+        # Values are right where strides alone differ.
+        (WRONG, (*BEFORE[:-1], "unfused"), STATIC | {"passes": OTHER_STRIDES}, {"stage": "codegen"}),
+        (WRONG, (*BEFORE[:-1], "unfused"), STATIC | {"passes": OTHER_DTYPE}, {"stage": "graph_passes"}),
+        # The first stage that fails is at fault.
+        (OTHERWISE, BEFORE[:1], {}, {"who": "dynamo"}),
+        (OTHERWISE, BEFORE[:2], {}, {"who": "aot"}),
+        (OTHERWISE, BEFORE[:4], {}, {"who": "inductor"}),
+        # A package is at fault where compiled code and the exported program are right.
+        (
+            PACKAGED,
+            (*BEFORE, "inductor", "inductor_dynamic", "export", "passes_dynamic", "unfused"),
+            {},
+            {"stage": "codegen", "part": "aot_inductor_package"},
+        ),
+        # Another failure of an earlier stage does not decide about an error of torch.export.
+        *(
+            (
+                REGION_RAISES,
+                (*BEFORE[:-1], "pattern_matcher_off"),
+                {"passes": other, "inductor": other},
+                {"part": "torch_export"},
+            )
+            for other in (FORM, NUMBERS)
+        ),
     ],
 )
-def test_below_the_passes_plainer_code_is_tried_and_then_lowerings(
-    case: Case, right: tuple[str, ...], stage: str, part: str
+def test_outcomes_of_experiments_name_the_part_at_fault(
+    case: Case, wrong: SubjectResult, right: tuple[str, ...], given: dict[str, SubjectResult], expected: dict[str, str]
 ) -> None:
-    found = below(case, *right, **limit_steps(WRONG, "lowering", 9, first=4 if part == "step 4" else 0))
-    assert (found.who, found.stage, found.part) == ("inductor", stage, part)
+    found = attribute(known(case, wrong.subject, verdict=wrong.verdict), FakeEvaluator(wrong, *right, **given))
+    assert {name: getattr(found, name) for name in expected} == expected
 
 
 class OnGpu(FakeEvaluator):
@@ -69,30 +102,6 @@ def test_on_a_gpu_the_padding_of_strides_is_tried_first(case: Case) -> None:
     evaluator = OnGpu(WRONG, *BEFORE, "unpadded", "unfused", passes_dynamic=SubjectResult("", Verdict.OK))
     found = attribute(known(case), evaluator)
     assert (found.stage, found.part) == ("codegen", "padding")
-
-
-@pytest.mark.parametrize("aspect", ["strides", "dtype"])
-def test_values_are_right_where_strides_alone_differ(case: Case, aspect: str) -> None:
-    other = SubjectResult("", Verdict.METADATA, failure=FormDiffers(aspect, "a", "b", Value("output", 0)))
-    evaluator = FakeEvaluator(
-        WRONG, *BEFORE[:-1], "unfused", passes=other, passes_dynamic=SubjectResult("", Verdict.OK)
-    )
-    found = attribute(known(case, verdict="wrong_result"), evaluator)
-    assert found.stage == ("codegen" if aspect == "strides" else "graph_passes")
-
-
-@pytest.mark.parametrize(("right", "who"), [(1, "dynamo"), (2, "aot"), (4, "inductor")])
-def test_the_first_stage_that_fails_is_at_fault(case: Case, right: int, who: str) -> None:
-    evaluator = FakeEvaluator(replace(WRONG, verdict=Verdict.METADATA), *BEFORE[:right])
-    found = attribute(known(case), evaluator)
-    assert found.who == who
-
-
-def test_a_package_is_at_fault_where_compiled_code_and_the_exported_program_are_right(case: Case) -> None:
-    wrong = replace(WRONG, subject="aot_inductor")
-    evaluator = FakeEvaluator(wrong, *BEFORE, "inductor", "inductor_dynamic", "export", "passes_dynamic", "unfused")
-    found = attribute(known(case, "aot_inductor"), evaluator)
-    assert (found.stage, found.part) == ("codegen", "aot_inductor_package")
 
 
 @pytest.mark.parametrize(
@@ -212,11 +221,6 @@ class Regions(FakeEvaluator):
         return super().judge(_case, subject, *trials)
 
 
-FORM = SubjectResult("export", Verdict.METADATA, failure=FormDiffers("structure", "FakeTensor", "tensor"))
-REGION_RAISES = SubjectResult("export", Verdict.COMPILE_ERROR, failure=Raised("RuntimeError", "no storage"))
-NUMBERS = SubjectResult("export", Verdict.WRONG_RESULT)
-
-
 @pytest.mark.parametrize(
     ("wrong", "simplest", "region"),
     [
@@ -253,14 +257,6 @@ def test_a_function_that_fails_in_a_transform_alone_is_at_fault_with_it() -> Non
     both = OF_A_REGION.replace("]}]", "]}, {kind: autograd_function, ops: [out], option: straight+setup}]")
     found = attribute(known(both, "export", verdict=NUMBERS.verdict), TwoRegions(NUMBERS))
     assert found.mechanism == Mechanism(MechanismKind.REGION, details(region=["autograd_function", "vjp"]))
-
-
-@pytest.mark.parametrize("elsewhere", [FORM, NUMBERS])
-def test_another_failure_of_an_earlier_stage_does_not_decide_about_an_error_of_torch_export(
-    case: Case, elsewhere: SubjectResult
-) -> None:
-    evaluator = FakeEvaluator(REGION_RAISES, *BEFORE[:-1], "pattern_matcher_off", passes=elsewhere, inductor=elsewhere)
-    assert attribute(known(case, "export", verdict="compile_error"), evaluator).part == "torch_export"
 
 
 def test_an_attention_function_that_ends_the_process_has_a_cause() -> None:

@@ -1,9 +1,6 @@
 """Reports about attention functions, for their authors: planted faults, as somebody would meet them."""
 
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +21,7 @@ from fuzz.protocol.failures import (
     WrongValue,
 )
 from generators.program.case import Case
-from tests.command import ROOT
+from tests.command import ROOT, run_python
 from tests.programs import program
 from tests.triage.conftest import OFF, RunAll
 from tests.triage.test_regression import imported
@@ -147,15 +144,7 @@ def test_the_script_exits_with_1_where_the_function_is_wrong_and_with_0_where_it
 @pytest.mark.parametrize("subject", [f"{PLANTED}:right", "triton"])
 def test_the_script_exits_with_125_where_it_cannot_run(tmp_path: Path, attention: Case, subject: str) -> None:
     (tmp_path / FILE).write_text(written(attention, subject, SubjectResult("", Verdict.NONFINITE, failure=OF_Q)))
-    done = subprocess.run(
-        [sys.executable, FILE],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_python(FILE, cwd=tmp_path, PYTHONPATH="")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (125, "", 1)
     assert "ModuleNotFoundError(" in done.stderr
 

@@ -2,7 +2,6 @@
 
 import ast
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +34,7 @@ from generators.program.emit import source
 from generators.program.type_check import check as check_case
 from generators.sampling.sample import sample
 from tests.check.test_sequences import CALLS, products
+from tests.command import run_python
 from tests.programs import program
 from tests.triage.conftest import RunAll
 from triage.report.failing_run import FailingRun, spell_plain
@@ -210,7 +210,7 @@ def test_it_has_the_text_that_ran() -> None:
 def test_it_says_in_a_line_where_torch_can_not_be_imported(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise OSError('libtorch.so is broken')")
     (tmp_path / FILE).write_text(script(off()).write())
-    done = subprocess.run([sys.executable, FILE], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = run_python(FILE, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (CANT_RUN, "", 1)
     assert "OSError('libtorch.so is broken')" in done.stderr
 
@@ -260,9 +260,7 @@ def test_two_ranks_show_what_they_alone_get_wrong(shard: str, code: int, tmp_pat
     case = entry.loads(text.replace(", shard: 0", shard)).case
     given = script(Raised("AssertionError", ""), case, Verdict.RUNTIME_ERROR, "sharded")
     (tmp_path / FILE).write_text(given.write(cause("sharded", Stage.SHARDING, "aten.embedding")))
-    done = subprocess.run(
-        [sys.executable, FILE], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
-    )
+    done = run_python(FILE, cwd=tmp_path)
     assert done.returncode == code, done.stderr
 
 

@@ -1,9 +1,7 @@
 """`python -m triage.report`, typed as a user types it; findings that it refuses, and what it says of others."""
 
 import math
-import os
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +26,7 @@ from tests.campaign.fakes import options, sampler
 from tests.campaign.test_campaign import WRONG, found
 from tests.campaign.test_ledger import ledger_of
 from tests.check.in_process import is_nan_with_a_negative_scale
-from tests.command import run_command
+from tests.command import run_command, run_python
 from tests.fake_asker import FakeEvaluator
 from tests.programs import program
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES, FakePython, ablation, ran
@@ -73,9 +71,7 @@ def test_a_real_bug_becomes_a_report_and_a_script_that_shows_it(tmp_path: Path) 
     assert "a test for `test/inductor/test_fused_attention.py`" in text
     assert "PyTorch version:" in text
     # The report ran it and says that it exits with 1.
-    environment = {**os.environ, "TORCH_BISECT_BACKEND": "eager"}
-    command = [sys.executable, FILE]
-    assert subprocess.run(command, cwd=out, env=environment, timeout=300, check=False).returncode == 0
+    assert run_python(FILE, cwd=out, TORCH_BISECT_BACKEND="eager").returncode == 0
 
 
 @pytest.mark.compiles
@@ -93,7 +89,7 @@ def test_eager_that_is_wrong_becomes_a_report_and_a_script_that_compiles_nothing
     script = (out / FILE).read_text()
     assert "torch.compile" not in script
     (out / "right.py").write_text(script.replace("scale=-0.5", "scale=0.5"))
-    assert subprocess.run([sys.executable, "right.py"], cwd=out, timeout=300, check=False).returncode == 0
+    assert run_python("right.py", cwd=out).returncode == 0
 
 
 def test_rounding_is_no_issue(tmp_path: Path, file: Path, fake_python: FakePython) -> None:

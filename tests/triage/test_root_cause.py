@@ -26,7 +26,7 @@ from generators.program.case import Case, LaterCall
 from generators.program.ops import VIEWS
 from generators.records import decode, encode
 from tests.check.test_sequences import products
-from tests.fake_asker import FakeAsker
+from tests.fake_asker import FakeAsker, fail_where
 from tests.programs import program
 from tests.triage.conftest import ablation, known
 from tests.triage.test_attribute import OVERLAPPING
@@ -118,11 +118,10 @@ def test_every_finding_has_a_mechanism_by_its_verdict() -> None:
     ],
 )
 def test_what_takes_a_later_call_or_a_write_is_a_cause_of_its_own(case: Case, alone: Verdict, mechanism: str) -> None:
-    def judge(case: Case, subject: str) -> SubjectResult:
-        fails = subject == "aot_eager" and case.calls
-        return SubjectResult(subject, Verdict.WRONG_RESULT if fails else alone)
+    def fails(case: Case, subject: str) -> bool:
+        return alone is Verdict.WRONG_RESULT or (subject == "aot_eager" and bool(case.calls))
 
-    cause = attribute(Entry(case), FakeAsker(judge), ablation(aot_eager=Verdict.WRONG_RESULT))
+    cause = attribute(Entry(case), fail_where(fails), ablation(aot_eager=Verdict.WRONG_RESULT))
     assert str(cause.mechanism) == str(cause.key.words) == mechanism
 
 
@@ -151,15 +150,12 @@ def test_the_memory_that_a_failure_needs_is_its_cause_whatever_writes_into_it(
 ) -> None:
     listed = load(KNOWN / f"{name}.case.yaml")
     wrong = SubjectResult("aot_eager", Verdict.WRONG_RESULT)
-
-    def judge(case: Case, subject: str) -> SubjectResult:
-        return wrong if subject == "aot_eager" and fails(case) else SubjectResult(subject, Verdict.OK)
-
+    asker = fail_where(lambda case, subject: subject == "aot_eager" and fails(case))
     for kinds in ({}, {"add_": "mul_"}):
         ops = tuple(replace(op, kind=kinds.get(op.kind, op.kind)) for op in listed.case.ops)
         entry = Entry(replace(listed.case, ops=ops))
-        cause = attribute(entry, FakeAsker(judge), ablation(aot_eager=Verdict.WRONG_RESULT))
-        deciding = dict(find_deciding(Study(FakeAsker(judge), entry, "aot_eager", wrong), cause))
+        cause = attribute(entry, asker, ablation(aot_eager=Verdict.WRONG_RESULT))
+        deciding = dict(find_deciding(Study(asker, entry, "aot_eager", wrong), cause))
         assert cause.mechanism == mechanism
         assert deciding.keys() & {"unshared", "touching"}
 
@@ -167,11 +163,10 @@ def test_the_memory_that_a_failure_needs_is_its_cause_whatever_writes_into_it(
 def test_a_rule_that_is_lost_is_the_cause_though_its_result_is_written_into_what_is_returned() -> None:
     lost = casefile.loads(RULE)
 
-    def judge(case: Case, subject: str) -> SubjectResult:
-        is_lost = {region.kind for region in case.regions} == {"autograd_function", "grad_of_grad"}
-        return SubjectResult(subject, Verdict.WRONG_RESULT if is_lost else Verdict.OK)
+    def is_lost(case: Case, _subject: str) -> bool:
+        return {region.kind for region in case.regions} == {"autograd_function", "grad_of_grad"}
 
-    cause = attribute(Entry(lost), FakeAsker(judge), ablation(aot_eager=Verdict.WRONG_RESULT))
+    cause = attribute(Entry(lost), fail_where(is_lost), ablation(aot_eager=Verdict.WRONG_RESULT))
     assert (cause.mechanism.kind, dict(cause.mechanism.details)) == (
         MechanismKind.REGION,
         {"region": ("autograd_function", "grad_of_grad")},
@@ -181,11 +176,8 @@ def test_a_rule_that_is_lost_is_the_cause_though_its_result_is_written_into_what
 def test_a_fused_call_that_fails_in_dynamos_run_alone_is_to_blame_and_not_dynamo() -> None:
     case = casefile.loads(OVERLAPPING)
 
-    def judge(other: Case, subject: str) -> SubjectResult:
-        return SubjectResult(subject, Verdict.WRONG_RESULT if other == case else Verdict.OK)
-
     stages = ablation(dynamo=Verdict.WRONG_RESULT, aot_eager=Verdict.WRONG_RESULT)
-    cause = attribute(Entry(case), FakeAsker(judge), stages)
+    cause = attribute(Entry(case), fail_where(lambda other, _subject: other == case), stages)
     assert (cause.who, cause.mechanism.kind) == ("sdpa_flash", MechanismKind.OVERLAPPING_ROWS)
 
 

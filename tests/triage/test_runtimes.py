@@ -1,7 +1,6 @@
 """Reports to projects other than PyTorch: their scripts run, and their words are those of the project."""
 
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from fuzz.compilers.table import COMPILERS
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.failures import Value, WrongValue
 from generators.program.edits import map_inputs
+from tests.command import run_python
 from tests.programs import program
 from triage.rendering import render
 from triage.report import runtimes
@@ -49,9 +49,7 @@ def blame(subject: str, stage: Stage = Stage.RUNTIME) -> RootCause:
 
 def run(directory: Path, text: str) -> subprocess.CompletedProcess[str]:
     (directory / "script.py").write_text(text)
-    return subprocess.run(
-        [sys.executable, "script.py"], cwd=directory, capture_output=True, text=True, timeout=300, check=False
-    )
+    return run_python("script.py", cwd=directory)
 
 
 @pytest.mark.samples

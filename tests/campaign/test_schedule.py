@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from corpus import casefile
 from fuzz.campaign.crew import CampaignEvaluator
 from fuzz.campaign.options import Budget
 from fuzz.campaign.schedule import CaseNumbers, Schedule, choose_subjects
@@ -15,11 +16,10 @@ from fuzz.campaign.session import run_campaign
 from fuzz.subjects import find_abilities
 from generators.errors import UserError
 from generators.program.case import Case
-from generators.program.portability import find_obstacle
 from generators.sampling.neighbours import Neighbourhood
-from generators.sampling.sample import sample
 from tests.campaign.fakes import case, options, sampler, setup
 from tests.campaign.test_campaign import WRONG, events, found
+from tests.programs import program
 
 DEFAULT = choose_subjects([])
 
@@ -71,35 +71,39 @@ def test_cheap_subjects_find_the_first_bug_before_anything_compiles() -> None:
 
 EXP, TUNED = case("exp"), replace(case("exp"), settings=(("cpp.threads", 4),))
 TRAINED, FROZEN = replace(EXP, mode="training"), replace(TUNED, settings=(("cpp.threads", 4), ("freezing", True)))
-WRITTEN = next(one for index in range(200) if find_obstacle(one := sample(1, index, mode="inference")) == "writes")
+WRITTEN = casefile.loads(program("S: 3", {"x": "S"}, "out = mul_ x, other: 2.0"))
 
 
 @pytest.mark.parametrize(
-    ("subjects", "one", "met"),
+    ("subjects", "free", "one", "met"),
     [
         # Compilers of inference programs, and exports, get what they promise to take.
-        ("passes openvino", EXP, "passes openvino"),
-        ("passes openvino", TRAINED, "passes"),
-        ("passes openvino", WRITTEN, "passes"),
-        ("openvino onnxruntime", EXP, "openvino onnxruntime"),
-        ("openvino onnxruntime", WRITTEN, "openvino"),
-        ("passes export", EXP, "passes export"),
-        ("passes export", TRAINED, "passes"),
+        ("passes openvino", 0.0, EXP, "passes openvino"),
+        ("passes openvino", 0.0, TRAINED, "passes"),
+        ("passes openvino", 0.0, WRITTEN, "passes"),
+        ("openvino onnxruntime", 0.0, EXP, "openvino onnxruntime"),
+        ("openvino onnxruntime", 0.0, WRITTEN, "openvino"),
+        ("passes export", 1000.0, EXP, "passes export"),
+        ("passes export", 1000.0, TRAINED, "passes"),
         # Backends take what a rewrite may make attention.
-        ("passes triton sdpa_flash", EXP, "passes"),
-        ("passes triton sdpa_flash", case("softmax"), "passes sdpa_flash"),
+        ("passes triton sdpa_flash", 1000.0, EXP, "passes"),
+        ("passes triton sdpa_flash", 1000.0, case("softmax"), "passes sdpa_flash"),
         # A subject with options meets cases with settings that act there.
-        ("passes inductor_options", EXP, "passes"),
-        ("passes inductor_options", TUNED, "passes inductor_options"),
-        ("passes passes_options", TUNED, "passes"),
-        ("passes passes_options", FROZEN, "passes passes_options"),
+        ("passes inductor_options", 1000.0, EXP, "passes"),
+        ("passes inductor_options", 1000.0, TUNED, "passes inductor_options"),
+        ("passes passes_options", 1000.0, TUNED, "passes"),
+        ("passes passes_options", 1000.0, FROZEN, "passes passes_options"),
         # Every case meets a subject that is chosen alone.
-        *((name, EXP, name) for name in ("inductor", "aot_eager", "eager", "my.kernel:call", "passes my.kernel:call")),
+        *(
+            (name, 0.0, EXP, name)
+            for name in ("inductor", "aot_eager", "eager", "my.kernel:call", "passes my.kernel:call")
+        ),
     ],
 )
-def test_a_case_meets_the_subjects_that_take_it(subjects: str, one: Case, met: str) -> None:
+def test_a_case_meets_the_subjects_that_take_it(subjects: str, free: float, one: Case, met: str) -> None:
+    """`free`: seconds that no subject has used yet."""
     schedule = Schedule(choose_subjects(subjects.split()))
-    schedule.add_time((), 1000.0, {})
+    schedule.add_time((), free, {})
     assert schedule.subjects_for(one) == tuple(met.split())
 
 

@@ -104,14 +104,15 @@ def test_sampled_cases_come_back_unchanged(attention_only: bool) -> None:
 @pytest.mark.samples
 @given(st.integers(-(2**63) + 1, 2**63 - 1) | st.floats(), st.floats(0, 1))
 def test_every_number_survives_bit_for_bit(number: float, share: float) -> None:
-    inputs = Input("x", (), "float32"), Input("m", (), "bool", Values("random", 3, share))
+    shape = (Size.of("B"), Size.of("3*B + 1"))
+    inputs = Input("x", shape, "float32"), Input("m", shape, "bool", Values("random", 3, share))
     ops = (
         make_op("a", "mul", ["x"], {"other": number}),
         make_op("b", "masked_fill", ["a", "m"], {"value": number}),
         make_op("c", "pow", ["b"], {"exponent": number}),
         make_op("out", "lt", ["c"], {"other": number}),
     )
-    case = Case((), inputs, ops, ("out",))
+    case = Case((("B", 0),), inputs, ops, ("out",))
     # NaN differs from itself, so what is compared is the canonical form, which holds every bit.
     assert loads(dumps(case)).canonical() == case.canonical()
     assert dumps(loads(dumps(case))) == dumps(case)

@@ -52,7 +52,12 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("before", "after", "code", "told"),
     [
-        ([], [WRONG], 1, "2.12.1 ok, 2.13.0 wrong_result\n      out: off;1 regressed, 1 no change\n"),
+        (
+            [],
+            [WRONG],
+            1,
+            "regressed (1): passes in;2.12.1 ok, 2.13.0 wrong_result\n      out: off;: 1 regressed, 1 no change\n",
+        ),
         ([WRONG], [], 0, "1 fixed, 1 no change"),
         ([], [{**WRONG, "do": "die"}], 1, "2.12.1 ok, 2.13.0 worker_died;1 regressed, 1 no change"),
         ([], [{**WRONG, "do": "time_out"}], 1, "2.12.1 ok, 2.13.0 timeout;1 regressed, 1 no change"),

@@ -81,7 +81,7 @@ def _judge(options: argparse.Namespace) -> list[dict[str, Any]]:
             is_lost = evaluator.hello.pid != pid  # its time is lost with it
             worker, compilers = (0.0, 0.0) if is_lost else (y - x for x, y in zip(before, after, strict=True))
             prices = {name: _price(name) for name in subjects}
-            schedule.add_time(subjects, sum(prices.values()), prices)
+            schedule.add_time(subjects, sum(prices.values()), prices, [op.kind for op in case.ops])
             verdicts: Verdicts = {one.subject: [one.verdict, sorted(one.applied_rewrites)] for one in result.results}
             wall = {one.subject: one.seconds for one in result.results}
             spent = {"seconds": worker + compilers, "children": compilers, "wall": wall, "total_wall": result.seconds}

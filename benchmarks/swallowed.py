@@ -35,9 +35,9 @@ from corpus.ledger import LEDGER, Ledger
 from fuzz.ask.evaluator import open_evaluator
 from fuzz.ask.question import AnswerCache, Asker, Question
 from fuzz.ask.worker_config import WorkerConfig
-from fuzz.attribution.decide import decides, load_ledger
+from fuzz.attribution.decide import load_ledger
 from fuzz.attribution.study import Study
-from fuzz.campaign.known_bugs import KnownBugs
+from fuzz.known_bugs import KnownBugs, find_decided, read_known_bugs
 from fuzz.protocol import SubjectResult
 from generators.program.case import Case
 from generators.sampling.sample import sample
@@ -89,7 +89,7 @@ def run_made_up(config: WorkerConfig, cases: int, subject: str) -> Iterator[dict
     recognised: list[tuple[Case, dict[str, Any]]] = []
     with planted("gradient_perturbed"), open_evaluator(config) as worker:
         evaluator = AnswerCache(worker)
-        known_bugs = load_known(ledger, evaluator)
+        known_bugs = read_known_bugs(ledger, evaluator.hello, evaluator.hello.packages)
         for index in range(cases):
             case = replace(sample(SEED, index), settings=())
             if not case.training:
@@ -114,28 +114,14 @@ def run_made_up(config: WorkerConfig, cases: int, subject: str) -> Iterator[dict
             yield row
 
 
-def load_known(ledger: Ledger, evaluator: Asker) -> KnownBugs:
-    """The memory of a campaign that starts with this ledger."""
-    known_bugs = KnownBugs(ledger)
-    known_bugs.attention = frozenset(evaluator.hello.attention)
-    list(known_bugs.load_ledger(evaluator.hello.packages))
-    return known_bugs
-
-
 def explain(entry: Entry, result: SubjectResult, known_bugs: KnownBugs, evaluator: Asker) -> tuple[str, str]:
     """The outcome for a failure, and the id of the bug that it is called."""
     symptom = known_bugs.symptom(result, entry.case)
-    found = known_bugs.find_by_rewrites(symptom)
-    alike = known_bugs.list_alike(symptom)
-    if found is not None:
-        return "swallowed", known_bugs.bugs[found.case_id].id
-    if not alike:
-        return "unlike", ""
-    study = Study(evaluator, entry, result.subject, result)
-    for one in alike:
-        if decides(one.decided_by or (), study, one.symptom.wrong_rewrites):
-            return "swallowed", known_bugs.bugs[one.case_id].id
-    return "told apart by experiment", ""
+    alike, study = known_bugs.list_alike(symptom), Study(evaluator, entry, result.subject, result)
+    found = known_bugs.find_by_rewrites(symptom) or find_decided(alike, study, known_bugs)
+    if found is not None and found.bug is not None:
+        return "swallowed", found.bug.id
+    return "told apart by experiment" if alike else "unlike", ""
 
 
 def run_pairs(config: WorkerConfig, prefix: str) -> Iterator[dict[str, Any]]:
@@ -160,7 +146,7 @@ def run_pairs(config: WorkerConfig, prefix: str) -> Iterator[dict[str, Any]]:
             for bug in ledger.bugs:
                 if bug.id == defect.bug or not bug.cases:
                     continue
-                known_bugs = load_known(Ledger(ledger.path, (bug,)), evaluator)
+                known_bugs = read_known_bugs(Ledger(ledger.path, (bug,)), evaluator.hello, evaluator.hello.packages)
                 if not known_bugs.bugs:
                     continue  # fixed in this torch
                 outcome, _ = explain(Entry(defect.entry.case, expect=expected), result, known_bugs, evaluator)
@@ -184,7 +170,7 @@ def run_own(config: WorkerConfig, prefix: str) -> Iterator[dict[str, Any]]:
                 continue
             result, outcome = evaluator.ask(Question(defect.entry.case, (defect.entry.subject,))).only, "no failure"
             if result.verdict.is_finding:
-                known_bugs = load_known(Ledger(ledger.path, (bug,)), evaluator)
+                known_bugs = read_known_bugs(Ledger(ledger.path, (bug,)), evaluator.hello, evaluator.hello.packages)
                 # Measured rewrites are known at once; the rest is decided by experiment.
                 found, _ = explain(defect.entry, result, known_bugs, evaluator)
                 outcome = "recognised" if found == "swallowed" else "not recognised"

@@ -33,7 +33,7 @@ stand beside `name`, `op` and `args`. Defaults are those of `generators.program.
 - `before`: mappings with the fields of `Earlier`; a case in it has no `case_format`
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from corpus.strict_yaml import Data, Document, dump, parse
@@ -48,10 +48,7 @@ from generators.program.type_check import check
 from generators.records import Codec, RecordError, RecordForm, at, describe_data, read_mapping
 
 _FORMAT = 1
-KEYS = (
-    *("case_format", "dims", "mode", "dynamic", "autocast", "inputs", "ops", "returns", "contracts"),
-    *("calls", "checkpoint", "settings", "before", "regions", "setup", "numbers", "around", "around_backward"),
-)
+KEYS = (*dict.fromkeys(("case_format", "dims", "mode", "dynamic", "autocast", *(one.name for one in fields(Case)))),)
 
 
 def loads(content: bytes | str, origin: str = "case") -> Case:

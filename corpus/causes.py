@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Self
+from typing import Annotated
 
 from corpus.versions import TORCH
 from generators.program.calls import CHANGES
@@ -34,12 +34,6 @@ class Stage(Word):
 
     words: str  # in a report, of the compiler that has it; "" if the compiler's name says it
     step: str  # the experiment that leaves out a step of this stage by its name; "" if it has no steps
-
-    def __new__(cls, value: str, label: str = "", words: str = "", step: str = "") -> Self:
-        """A row of the table."""
-        stage = str.__new__(cls, value)
-        stage._value_, stage.label, stage.words, stage.step = value, label or value, words, step
-        return stage
 
     DYNAMO = "dynamo_aot", "dynamo/aot"
     DECOMPOSITION = "decomposition", "dynamo/aot", "decompositions", "decomposition"
@@ -206,17 +200,11 @@ class Project(Word):
 
     package: str  # whose versions have its bugs
 
-    def __new__(cls, value: str, label: str = "", package: str = "") -> Self:
-        """A row of the table."""
-        project = str.__new__(cls, value)
-        project._value_, project.label, project.package = value, label, package or value
-        return project
-
     PYTORCH = "pytorch", "PyTorch", TORCH
-    ONNXSCRIPT = "onnxscript", "ONNX Script"
-    ONNXRUNTIME = "onnxruntime", "ONNX Runtime"
-    OPENVINO = "openvino", "OpenVINO"
-    EXECUTORCH = "executorch", "ExecuTorch"
+    ONNXSCRIPT = "onnxscript", "ONNX Script", "onnxscript"
+    ONNXRUNTIME = "onnxruntime", "ONNX Runtime", "onnxruntime"
+    OPENVINO = "openvino", "OpenVINO", "openvino"
+    EXECUTORCH = "executorch", "ExecuTorch", "executorch"
     IREE = "iree", "IREE", "iree-turbine"
     TVM = "tvm", "TVM", "apache-tvm"
 

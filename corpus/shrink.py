@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, replace
 from itertools import chain, islice
 
-from corpus.passes import contracts, numbers, program
+from corpus.passes import contracts, program
 from corpus.passes.readability import grow_sizes, make_readable
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
@@ -20,14 +20,18 @@ Pass = Callable[[Case], Iterator[Case]]
 
 PASSES: tuple[Pass, ...] = (
     program.simplify_before,
-    program.drop_settings,
+    program.drop("settings"),
     program.drop_calls,
     program.drop_differences,
-    program.drop_regions,
-    numbers.drop_numbers,
+    program.drop("setup"),
+    program.drop("regions"),
+    program.simplify_regions,
+    program.drop("numbers"),
+    program.simplify_numbers,
     program.drop_writes,
     program.start_later,
-    program.return_less,
+    program.drop("returns"),
+    program.return_later,
     program.simplify_mode,
     program.cut_to_inputs,
     program.bypass,
@@ -38,7 +42,7 @@ PASSES: tuple[Pass, ...] = (
     program.respell_operations,
     program.use_float32,
     program.simplify_inputs,
-    program.simplify_numbers,
+    program.simplify_given,
     program.drop_axes,
     program.merge_dims,
     program.round_numbers,

@@ -1,9 +1,9 @@
 """The table of experiments, which tell bugs apart: change one thing, and see whether the failure stays.
 
 Requests, answers, stored causes and case files name a row by its id. The argument of a row fills the "{}" of its label.
-Changes of operands and ways to generate plainer code are tried in the order of their rows, so a new row suffices.
-fuzz/attribution/attribute.py names the other experiments that it runs, in its own order. Parent and worker share this
-module, which imports the standard library, the codec and the table of compilers alone.
+Changes of operands, and experiments that narrow a fault down, are tried in the order of their rows, so a new row
+suffices. Parent and worker share this module, which imports the standard library, the codec and the table of compilers
+alone.
 """
 
 from collections.abc import Iterator
@@ -136,6 +136,8 @@ class Experiment:
     """A part of the exception by which torch tells the mechanism itself; "" if there is none."""
     device: str = ""
     """The only device where the change has an effect; "" for all."""
+    narrows: tuple[str, ...] = ()
+    """The experiments whose fault it narrows down: if it flips, it says more of the cause."""
 
     @property
     def is_uniform(self) -> bool:
@@ -184,12 +186,15 @@ _LOWEST = {"float16": -65504.0, "bfloat16": -3.3895313892515355e38}
 _LOWEST |= {"float32": -3.4028234663852886e38, "float64": -1.7976931348623157e308}
 
 
-def _subject(name: str, label: str, who: str = "", stage: str = "", part: str = "") -> Experiment:
-    return Experiment(name, OtherSubject(name), label, who, stage, part)
+def _subject(
+    name: str, label: str, who: str = "", stage: str = "", part: str = "", narrows: tuple[str, ...] = ()
+) -> Experiment:
+    return Experiment(name, OtherSubject(name), label, who, stage, part, narrows=narrows)
 
 
 def _plainer_code(id_: str, setting: str, value: Any, part: str, label: str, device: str = "") -> Experiment:
-    return Experiment(id_, WithSetting(setting, value), label, "inductor", "codegen", part, device=device)
+    change = WithSetting(setting, value)
+    return Experiment(id_, change, label, "inductor", "codegen", part, device=device, narrows=_INDUCTOR)
 
 
 def _operand_rows() -> Iterator[Experiment]:
@@ -208,8 +213,11 @@ def _operand_rows() -> Iterator[Experiment]:
 SHARDING = "sharding"
 """The experiment that names the operation that DTensor shards wrongly."""
 FIRST_NODE = "first_node"
-DECOMPOSED, NO_PATTERNS = "aot_eager_decomp_partition", "pattern_matcher_off"
+DECOMPOSED, SYMBOLIC, NO_PATTERNS = "aot_eager_decomp_partition", "passes_dynamic", "pattern_matcher_off"
 _AOT = "aot"
+_INDUCTOR = ("inductor", "inductor_dynamic")
+"""Subjects that generate code."""
+_OPERATION = ("eager",)
 _PASSES_ALONE = "Inductor's graph passes alone{} (a way to run of attnfuzz)"
 _STEPS_OFF = "the {} `{{}}` and all later ones off"
 _ROWS = (
@@ -225,9 +233,12 @@ _ROWS = (
         _AOT,
         "dynamo_aot",
         "recomputation",
+        narrows=("aot_eager",),
     ),
     _subject(DECOMPOSED, f'backend="{DECOMPOSED}"', _AOT, "dynamo_aot", "decompositions"),
-    Experiment("decomposition", StepLimit(), _STEPS_OFF.format("decomposition"), _AOT, "decomposition"),
+    Experiment(
+        "decomposition", StepLimit(), _STEPS_OFF.format("decomposition"), _AOT, "decomposition", narrows=(DECOMPOSED,)
+    ),
     Experiment(
         "other_write",
         Edit("aot_eager", keeps_fault=True),
@@ -241,8 +252,12 @@ _ROWS = (
     *(Experiment(row.id, Varied(), row.words, row.who, row.stage, row.part) for row in VARIATIONS.values()),
     Experiment(FIRST_NODE, FirstNode(), "a node of {} as the first that is wrong"),
     _subject("passes", _PASSES_ALONE.format(""), "inductor", "graph_passes"),
-    _subject("passes_dynamic", _PASSES_ALONE.format(", symbolic sizes"), "inductor", "graph_passes"),
-    Experiment(NO_PATTERNS, WithSetting("pattern_matcher", False), "the pattern matcher off", "inductor"),
+    _subject(
+        SYMBOLIC, _PASSES_ALONE.format(", symbolic sizes"), "inductor", "graph_passes", narrows=("inductor_dynamic",)
+    ),
+    Experiment(
+        NO_PATTERNS, WithSetting("pattern_matcher", False), "the pattern matcher off", "inductor", narrows=_INDUCTOR
+    ),
     Experiment("eager_replacement", ReplacementAlone(in_eager=True), "the replacement of {} in eager", "eager"),
     Experiment("exact", ReplacementAlone(in_eager=False), "the replacement of {} in float64", "inductor"),
     *_operand_rows(),
@@ -251,11 +266,18 @@ _ROWS = (
     _subject("sharded", "DTensors on two ranks", "sharded", "sharding"),
     _subject("aot_eager_sharded", 'DTensors on two ranks, backend="aot_eager"', "sharded", "dynamo_aot"),
     _subject("inductor_sharded", 'DTensors on two ranks, backend="inductor"', "sharded", "codegen"),
-    Experiment(SHARDING, StepLimit(), "the operation `{}` and all later ones on whole tensors", "sharded", "sharding"),
+    Experiment(
+        SHARDING,
+        StepLimit(),
+        "the operation `{}` and all later ones on whole tensors",
+        "sharded",
+        "sharding",
+        narrows=("sharded",),
+    ),
     _subject("inductor", 'backend="inductor"', "inductor", "codegen"),
     _subject("inductor_dynamic", 'backend="inductor", dynamic=True', "inductor", "codegen"),
     _subject("aot_inductor", "torch.export, compiled by AOTInductor", "inductor", "codegen", "aot_inductor_package"),
-    Experiment("caches_off", WithoutAxis("warm"), "its caches off", "inductor", "codegen", "caches"),
+    Experiment("caches_off", WithoutAxis("warm"), "its caches off", "inductor", "codegen", "caches", narrows=_INDUCTOR),
     _plainer_code("unpadded", "comprehensive_padding", False, "padding", "comprehensive_padding off", device="cuda"),
     _plainer_code("casts_emulated", "emulate_precision_casts", True, "casts", "emulate_precision_casts on"),
     _plainer_code(
@@ -267,17 +289,26 @@ _ROWS = (
     ),
     _plainer_code("unfused", "operations_apart", True, "fusion", "each operation in a kernel of its own"),
     _plainer_code("unvectorized", "cpp.simdlen", 1, "vectorisation", "vectorisation off"),
-    Experiment("lowering", StepLimit(), _STEPS_OFF.format("lowering"), "inductor", "lowering"),
+    Experiment("lowering", StepLimit(), _STEPS_OFF.format("lowering"), "inductor", "lowering", narrows=_INDUCTOR),
     # Edits of the case or of a call. Case files hold the ids of edits of calls, such as "16", so ids never change.
-    Experiment("positive_scale", Edit(), "a positive scale", mechanism="negative_scale"),
+    Experiment("positive_scale", Edit(), "a positive scale", mechanism="negative_scale", narrows=_OPERATION),
     Experiment("alone", Edit(), "each sequence in a call of its own"),
-    Experiment("contiguous", Edit(), "contiguous copies of the operands", mechanism="not_contiguous"),
-    Experiment("one_dtype", Edit(), "inputs of one dtype", mechanism="two_dtypes", error="expected scalar type"),
+    Experiment(
+        "contiguous", Edit(), "contiguous copies of the operands", mechanism="not_contiguous", narrows=_OPERATION
+    ),
+    Experiment(
+        "one_dtype",
+        Edit(),
+        "inputs of one dtype",
+        mechanism="two_dtypes",
+        error="expected scalar type",
+        narrows=_OPERATION,
+    ),
     Experiment("offset_given", Edit(), "an offset of 0 given to as_strided"),
     Experiment("dropped", Edit(), "no {}"),
     Experiment("expanded", Edit(), "a {} that is not broadcast", mechanism="broadcast"),
     Experiment("default", Edit(), "no {}"),
-    Experiment("float32", Edit(), "float32", mechanism="wrong_in"),
+    Experiment("float32", Edit(), "float32", mechanism="wrong_in", narrows=_OPERATION),
     Experiment("wide_integers", Edit(), "int64 for integers of 8 bits"),
     Experiment("1", Edit(), "no {}"),
     Experiment(str(SMALL), Edit(), f"{{}} of {SMALL}"),
@@ -304,5 +335,7 @@ _ROWS = (
 )
 EXPERIMENTS: dict[str, Experiment] = {row.id: row for row in _ROWS}
 """All experiments by id."""
+NARROWER = {name: [row.id for row in _ROWS if name in row.narrows] for name in EXPERIMENTS}
+"""By experiment, the experiments that narrow its fault down, in the order in which they are tried."""
 OPERAND_ROWS = tuple(row for row in _ROWS if isinstance(row.change, (OperandValue, EqualAlong)))
 """Changes of one operand of a rewrite."""

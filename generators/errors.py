@@ -1,6 +1,6 @@
 """The errors a user can cause. Their text is a single line: the mistake, its place, and what would be right."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -40,9 +40,17 @@ def require(fact: bool, text: str, reason: Reason | None = None) -> None:
 
 
 def require_of(op: str, fact: bool, mistake: str, reason: Reason | None = None) -> None:
-    """Raises CaseError about an operation unless the fact holds."""
+    """Raises CaseError about an operation, and its place, unless the fact holds."""
     if not fact:
-        raise CaseError(f"op {op!r}: {mistake}", mistake, reason)
+        error = CaseError(f"op {op!r}: {mistake}", mistake, reason)
+        error.place = ("ops", op)
+        raise error
+
+
+def require_word(record: object, field: str, words: Collection[Any], reason: Reason | None = None) -> None:
+    """Raises CaseError unless the field has one of these words."""
+    given = getattr(record, field)
+    require(given in words, f"{field} is {given!r}, expected one of {', '.join(filter(None, words))}", reason)
 
 
 def accepts(check: Callable[..., object], *arguments: Any) -> bool:
@@ -55,11 +63,12 @@ def accepts(check: Callable[..., object], *arguments: Any) -> bool:
 
 
 @contextmanager
-def add_place(field: str, name: str = "") -> Iterator[None]:
-    """Sets the place of a CaseError that is raised within, unless its place is set."""
+def add_place(field: str, name: str = "", said: str = "") -> Iterator[None]:
+    """Sets the place of a CaseError that is raised within, unless its place is set. `said`: text that comes before its
+    own, which then is of this place."""
     try:
         yield
     except CaseError as error:
-        if not error.place[0]:
-            error.place = (field, name)
-        raise
+        told = CaseError(f"{said}: {error}", error.mistake, error.row) if said else error
+        told.place = error.place if error.place[0] and not said else (field, name)
+        raise told from None

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from enum import Enum
 from functools import cache
+from itertools import zip_longest
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -84,13 +85,16 @@ class RecordForm:
 
 
 class Word(str, Enum):
-    """A word of a closed list, which is stored as its value."""
+    """A word of a closed list, which is stored as its value. A list may annotate further columns, all of them text."""
 
     label: str  # the text for people: by default the value in words
 
-    def __new__(cls, value: str, label: str | None = None) -> "Word":  # noqa: PYI034 - workers run on 3.10
+    def __new__(cls, value: str, label: str | None = None, *more: str) -> "Word":  # noqa: PYI034 - workers run on 3.10
         word = str.__new__(cls, value)
         word._value_, word.label = value, value.replace("_", " ") if label is None else label
+        columns = [name for name in cls.__annotations__ if name != "label"]
+        for name, text in zip_longest(columns, more, fillvalue=""):
+            setattr(word, name, text)
         return word
 
     def __str__(self) -> str:

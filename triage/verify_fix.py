@@ -19,13 +19,13 @@ from fuzz.ask.evaluator import Evaluator, open_evaluator
 from fuzz.ask.patched_torch import list_changed, patched_torch
 from fuzz.ask.question import AnswerCache
 from fuzz.ask.worker_config import WorkerConfig
-from fuzz.attribution.decide import find_decided_bug
 from fuzz.attribution.study import Study
 from fuzz.bug_identity import compare_outcome
 from fuzz.cli import DEFAULT_WORKER, INTERRUPTED, WorkerOptions, enter
 from fuzz.commands import REPORTS, STDOUT, write_json
 from fuzz.durations import format_count
 from fuzz.experiments import Outcome
+from fuzz.known_bugs import identify, read_known_bugs
 from fuzz.subjects import SUBJECTS, find_variant
 from fuzz.versions import VersionChange, VersionRow, compare_all, public_version, render_table
 from generators.errors import UserError
@@ -156,13 +156,13 @@ class Verification:
         except KeyboardInterrupt:
             return False
         patched = AnswerCache(versions[AFTER].on(device))
+        known_bugs = read_known_bugs(known, patched.hello, {})
         for row in self.rows:
             result = row.results[AFTER]
             if not result.verdict.clears:
-                one = self.further[row.path]
-                bug = known.find_case(one.case.id)
-                if bug is None and result.verdict.is_finding:
-                    bug = find_decided_bug(Study(patched, one, row.subject, result), known)
+                study = Study(patched, self.further[row.path], row.subject, result)
+                found = identify(study, known_bugs)[0] if result.verdict.is_finding else None
+                bug = found.bug if found else known.find_case(study.case.id)
                 self.reasons[bug.id if bug else str(result.verdict)] += 1
                 self.unknown += [] if bug else [row.path]
         self.unknown += [row.path for row in self.worse]

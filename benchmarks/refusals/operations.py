@@ -143,7 +143,7 @@ def _draw_attribute(c: Choices, one: Attribute, shape: tuple[int, ...]) -> Attr:
 
 def _lines(types: Mapping[str, TensorType], op: Op) -> Iterator[str]:
     spec = OPS[op.kind]
-    line = Line("made", op.kind, [*op.args], [*types.values()], attributes(op), "'cpu'")
+    line = Line("made", spec, [*op.args], [*types.values()], attributes(op), "'cpu'")
     if (module := spec.init(line)) is not None:
         yield f"self.made = {module}"
     yield from spec.before(line)

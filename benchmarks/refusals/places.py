@@ -9,7 +9,7 @@ from pathlib import Path
 from generators.reasons import DEFAULTS, Reason
 
 HOME = Path(__file__).resolve().parents[2] / "generators"
-_RAISING = ("require", "require_of", "CaseError")
+_RAISING = ("require", "require_of", "require_word", "CaseError")
 
 
 @dataclass(frozen=True)

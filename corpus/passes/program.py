@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import reduce
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from generators.errors import CaseError
 from generators.program import edits
-from generators.program.calls import at_call, keep_sharing
+from generators.program.calls import CALL_WORDS, at_call, keep_sharing
 from generators.program.case import AROUND, Attr, Case, Input, Op, SharedSlice, Values
 from generators.program.kept_places import list_simpler
 from generators.program.numbers import set_numbers
@@ -18,7 +18,6 @@ from generators.program.ops import OPS, make_op
 from generators.program.references import rename
 from generators.program.regions import REGIONS
 from generators.program.roles import HEADS, find_attentions, plain_names, trace
-from generators.program.simplicity import SIMPLER_CALLS
 from generators.program.sizes import ONE, Size
 from generators.program.type_check import attributes, types_of
 from generators.program.values import COMPLEX, DISTRIBUTIONS, FLOATS, LATER, category
@@ -45,18 +44,28 @@ def _resize_all(case: Case, old: int, new: int) -> Case:
     return replace(edits.resize(case, sizes) or case, before=tuple(before))
 
 
+def drop(field: str) -> Callable[[Case], Iterator[Case]]:
+    """The pass that leaves none of the items of a field, each by itself, and all but each."""
+
+    def drop_items(case: Case) -> Iterator[Case]:
+        fewer: list[Any] = _fewer(getattr(case, field))
+        yield from (replace(case, **{field: kept}) for kept in fewer)
+
+    return drop_items
+
+
+def _fewer(items: tuple[T, ...]) -> list[tuple[T, ...]]:
+    fewer = ((), *((item,) for item in items), *(edits.swap(items, at) for at in range(len(items))))
+    return [kept for kept in dict.fromkeys(fewer) if kept != items]
+
+
 def drop_calls(case: Case) -> Iterator[Case]:
-    """Keep a single call (the first call, then each later call); then drop calls one by one."""
+    """Keep a single call (the first call, then each later call); then drop calls, of which the first may be one."""
     for place in range(len(case.calls) + 1) if case.calls else ():
         yield at_call(case, place)
-    if len(case.calls) > 1:
-        for call in case.calls:
-            yield replace(case, calls=(call,))
-        for at in range(len(case.calls)):
-            others = edits.swap(case.calls, at)
-            yield replace(case, calls=others)
-            # This leaves out the first call.
-            yield replace(at_call(case, at + 1), calls=others, checkpoint=case.checkpoint)
+    yield from drop("calls")(case)
+    for at in range(len(case.calls) if len(case.calls) > 1 else 0):
+        yield replace(at_call(case, at + 1), calls=edits.swap(case.calls, at), checkpoint=case.checkpoint)
     yield replace(case, checkpoint="")
 
 
@@ -64,24 +73,15 @@ def drop_differences(case: Case) -> Iterator[Case]:
     """Drop a difference between a later call and the first call, or simplify it."""
     for at, call in enumerate(case.calls):
         changes: list[dict[str, Any]] = [{field.name: field.default} for field in fields(call)]
-        changes += [{"sizes": (item,)} for item in call.sizes]
-        changes += [{"changes": kept} for kept in drop_each(call.changes)]
-        changes += [{"numbers": kept} for kept in drop_each(call.numbers)]
+        changes += [{name: kept} for name in ("sizes", "changes", "numbers") for kept in _fewer(getattr(call, name))]
         for place, (name, value) in enumerate(call.numbers):
             changes += [{"numbers": edits.swap(call.numbers, place, (name, plain))} for plain in _plainer(value)]
-        changes += [{name: word} for name, words in SIMPLER_CALLS.items() for word in words]
+        changes += [{name: word} for name, words in CALL_WORDS.items() for word in words]
         for number, (name, size) in enumerate(call.sizes):
             for smaller in (case.sizes[name] + 1, 1, 2, size // 2, size - 1):
                 changes.append({"sizes": edits.swap(call.sizes, number, (name, smaller))})
         for change in changes:
             yield replace(case, calls=edits.swap(case.calls, at, replace(call, **change)))
-    for kept in ((), *drop_each(case.setup)) if case.setup else ():
-        yield replace(case, setup=kept)
-
-
-def drop_each(items: tuple[T, ...]) -> list[tuple[T, ...]]:
-    """For each item, all others."""
-    return [edits.swap(items, at) for at in range(len(items))]
 
 
 def drop_writes(case: Case) -> Iterator[Case]:
@@ -92,30 +92,37 @@ def drop_writes(case: Case) -> Iterator[Case]:
         yield reduce(edits.skip_op, reversed(gone), case)  # the target of a write may be the result of an earlier write
 
 
-def drop_regions(case: Case) -> Iterator[Case]:
-    """Drop all regions, then each; then leave out operations at an end of a region, half of them or one, or take a
-    simpler option, a carry fewer, or forward order."""
-    for kept in ((), *(drop_each(case.regions) if len(case.regions) > 1 else ())) if case.regions else ():
-        yield replace(case, regions=kept)
+def simplify_regions(case: Case) -> Iterator[Case]:
+    """Leave out operations at an end of a region, half of them or one, or take a simpler option, fewer carries, or
+    forward order."""
     for at, region in enumerate(case.regions):
-        for count in dict.fromkeys((len(region.ops) // 2, 1)):
-            for ops in (region.ops[count:], region.ops[:-count]) if 0 < count < len(region.ops) else ():
-                yield replace(case, regions=edits.swap(case.regions, at, replace(region, ops=ops)))
         options = REGIONS[region.kind].options
-        simpler = [replace(region, option=option) for option in options[: options.index(region.option)]]
-        simpler += [replace(region, carries=kept) for kept in drop_each(region.carries)]
-        for plain in (*simpler, *[replace(region, reverse=False)] * region.reverse):
-            yield replace(case, regions=edits.swap(case.regions, at, plain))
+        plain = [
+            replace(region, ops=ops)
+            for count in (len(region.ops) // 2, 1)
+            for ops in (region.ops[count:], region.ops[:-count])
+        ]
+        plain += [replace(region, option=option) for option in options[: options.index(region.option)]]
+        plain += [replace(region, carries=kept) for kept in _fewer(region.carries)]
+        yield from (
+            replace(case, regions=edits.swap(case.regions, at, one)) for one in (*plain, replace(region, reverse=False))
+        )
 
 
-def return_less(case: Case) -> Iterator[Case]:
-    """Return a single value, or a value fewer; then the value halfway, or ever later values.
+def simplify_numbers(case: Case) -> Iterator[Case]:
+    """Drop a use of a number that forward takes, or compute a formula before."""
+    for at, number in enumerate(case.numbers):
+        for uses in _fewer(number.uses):
+            yield replace(case, numbers=edits.swap(case.numbers, at, replace(number, uses=uses)))
+    for formula in {use.formula: None for number in case.numbers for use in number.uses if use.formula}:
+        yield edits.compute_before(case, formula)
+
+
+def return_later(case: Case) -> Iterator[Case]:
+    """Return the value halfway, or ever later values.
 
     The pass goes on at the candidate that was accepted, so the last values one by one would take a probe for each.
     """
-    if len(case.returns) > 1:
-        for returns in (*((name,) for name in case.returns), *drop_each(case.returns)):
-            yield replace(case, returns=returns)
     floats = _list_earlier(case)
     yield from (replace(case, returns=(floats[-(len(floats) >> n)],)) for n in range(1, len(floats).bit_length()))
 
@@ -206,12 +213,6 @@ def share(case: Case) -> Iterator[Case]:
             yield replace(edits.substitute(case, names), contracts=rename(case.contracts, names))
 
 
-def drop_settings(case: Case) -> Iterator[Case]:
-    """Drop all settings, then all but one, then one."""
-    for kept in ((), *((item,) for item in case.settings), *drop_each(case.settings)):
-        yield replace(case, settings=kept)
-
-
 def drop_attributes(case: Case) -> Iterator[Case]:
     """Set an attribute to its default or to a simpler word, and drop the arguments that only its old value needs."""
     for op in case.ops:
@@ -257,14 +258,12 @@ def simplify_mode(case: Case) -> Iterator[Case]:
     """Use static shapes, no autocast, inference."""
     drops = any(op.attr("active") == "always" for op in case.ops)  # in inference too
     contracts = tuple(replace(c, dropout=0.0) for c in case.contracts if not (drops and c.dropout))
-    if case.training and case.dynamic:
-        yield replace(case, mode="inference", dynamic=False, contracts=contracts)
-    yield from (replace(case, dynamic=False), replace(case, autocast=None), replace(case, around_backward=False))
-    yield from (replace(case, around=around, around_backward=False) for around in ("", *AROUND[1:3]) if case.around)
-    if case.mode == "training_on_sum":
-        yield replace(case, mode="training")
-    if case.mode != "inference":
-        yield replace(case, mode="inference", contracts=contracts)
+    inference = replace(case, mode="inference", contracts=contracts) if case.mode != "inference" else case
+    simpler = [replace(inference, dynamic=False), replace(case, dynamic=False), replace(case, autocast=None)]
+    simpler += [replace(case, around_backward=False)]
+    simpler += [replace(case, around=around, around_backward=False) for around in ("", *AROUND[1:3]) if case.around]
+    simpler += [replace(case, mode="training")] if case.mode == "training_on_sum" else []
+    yield from (one for one in (*simpler, inference) if one != case)
 
 
 def use_float32(case: Case) -> Iterator[Case]:
@@ -288,13 +287,6 @@ def round_numbers(case: Case) -> Iterator[Case]:
     for item in (item for item in case.inputs if item.values.given is None):
         for plain in _plainer(item.values.scale):
             yield edits.replace_inputs(case, {item: replace(item, values=replace(item.values, scale=float(plain)))})
-
-
-def _loosen_part(case: Case, item: Input, part: SharedSlice | None) -> Iterator[Case]:
-    """The argument with memory of its own, shared from the first call on, or from the start of the other argument."""
-    shared = [replace(part, copied=False), *(replace(part, start=Size.of(n)) for n in (0, 1))] if part else []
-    for simpler in (None, *shared) if part else ():
-        yield keep_sharing(edits.replace_inputs(case, {item: replace(item, part=simpler)}))
 
 
 def _plainer(value: float) -> Iterator[float]:
@@ -344,33 +336,36 @@ def simplify_inputs(case: Case) -> Iterator[Case]:
     numbered = tuple(i if i.part else replace(i, values=replace(i.values, seed=n)) for n, i in enumerate(case.inputs))
     yield replace(case, inputs=numbered)
     for item, argument in zip(case.inputs, own.inputs, strict=True):
-        whole = replace(item, shard=None), replace(item, second_shard=None)
-        for plain in (replace(item, layout="contiguous"), replace(item, requires_grad=True), *whole):
-            yield edits.replace_inputs(case, {item: plain})
-        yield from _loosen_part(case, item, item.part)
-        yield edits.replace_inputs(case, {item: replace(argument, requires_grad=item.requires_grad)})
-        is_given = item.values.given is not None
-        yield edits.replace_inputs(case, {item: edits.describe_values(item)})
-        rank = math.inf if is_given else DISTRIBUTIONS[item.values.kind].rank
-        simpler = sorted(
-            (d for d in DISTRIBUTIONS.values() if item.dtype in d.dtypes and d.rank < min(rank, LATER)),
-            key=lambda d: d.rank,
-        )
-        for name in list_simpler(item.values.kind) if not is_given else ():
-            yield edits.replace_inputs(case, {item: replace(item, values=replace(item.values, kind=name))})
-        for kind in simpler:
-            scale = 0.5 if kind.name == "random" else 1.0
-            yield edits.replace_inputs(case, {item: replace(item, values=Values(kind.name, item.values.seed, scale))})
-        if not is_given:
-            yield edits.replace_inputs(case, {item: replace(item, values=replace(item.values, scale=1.0))})
-            yield edits.replace_inputs(case, {item: replace(item, values=replace(item.values, param=0.0))})
+        changes: list[dict[str, Any]] = [{"shard": None}, {"second_shard": None}, {"layout": "contiguous"}]
+        changes += [{"requires_grad": True}, *({"part": part} for part in _list_looser(item.part))]
+        changes += [{"values": values} for values in _list_simpler_values(item)]
+        options = (replace(argument, requires_grad=item.requires_grad), *(replace(item, **one) for one in changes))
+        yield from (keep_sharing(edits.replace_inputs(case, {item: one})) for one in options if one != item)
+
+
+def _list_looser(part: SharedSlice | None) -> list[SharedSlice | None]:
+    """Memory of its own, shared from the first call on, or from the start of the other argument."""
+    return [None, replace(part, copied=False), *(replace(part, start=Size.of(n)) for n in (0, 1))] if part else []
+
+
+def _list_simpler_values(item: Input) -> Iterator[Values]:
+    values, is_given = item.values, item.values.given is not None
+    yield replace(values, given=None)
+    if not is_given:
+        yield from (replace(values, kind=name) for name in list_simpler(values.kind))
+    rank = LATER if is_given else min(LATER, DISTRIBUTIONS[values.kind].rank)
+    simpler = (d for d in DISTRIBUTIONS.values() if item.dtype in d.dtypes and d.rank < rank)
+    for kind in sorted(simpler, key=lambda d: d.rank):
+        yield Values(kind.name, values.seed, 0.5 if kind.name == "random" else 1.0)
+    if not is_given:
+        yield from (replace(values, scale=1.0), replace(values, param=0.0))
 
 
 _PARTS = 32
 """More parts of 256 numbers take minutes to try. Shrunk sizes leave fewer numbers."""
 
 
-def simplify_numbers(case: Case) -> Iterator[Case]:
+def simplify_given(case: Case) -> Iterator[Case]:
     """Put 0 or 1 in place of given integers: of all, of each half, and so on to a 32nd of them."""
     for item in case.inputs:
         given = item.values.given

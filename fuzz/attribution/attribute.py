@@ -5,7 +5,7 @@
 - Eager: the operation that eager computes wrongly, and the edit of the case that makes it right.
 - Compiler that is no part of torch: fuzz/attribution/foreign.py.
 - Attention function: the options whose removal makes a call right.
-- Compiler: the first stage that fails, and within it the first experiment of `_NARROWER` that flips. Within the graph
+- Compiler: the first stage that fails, and within it the first experiment of `NARROWER` that flips. Within the graph
   passes: a wrong operation that a rewrite calls, a wrong rewrite, else the pass found by bisection. Then what of the
   program the failure needs: fuzz/attribution/needs.py.
 """
@@ -30,37 +30,24 @@ from fuzz.attribution.ablation import (
     run_ablation,
 )
 from fuzz.attribution.decide import find_deciding
-from fuzz.attribution.edits import OF_OPERANDS, OTHER_WRITE, OVERLAPPING, list_low_precision
+from fuzz.attribution.edits import OTHER_WRITE, OVERLAPPING, list_low_precision
 from fuzz.attribution.foreign import find_foreign_cause
 from fuzz.attribution.needs import find_need
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, mechanism_of, subject_of
 from fuzz.bug_identity import attention_patterns, compare_outcome, contract_features, operation_of
 from fuzz.error_location import name_gradient
-from fuzz.experiments import DECOMPOSED, EXPERIMENTS, NO_PATTERNS, SHARDING, OtherSubject, Outcome, Trial, Tried
+from fuzz.experiments import DECOMPOSED, EXPERIMENTS, NARROWER, NO_PATTERNS, SYMBOLIC, Outcome, Trial, Tried
 from fuzz.protocol import Running, SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, EmptyRowsNotZero, FailureKey, FaultyOperation
 from fuzz.protocol.rewrites import EXPANDED, SDPA, WrongRewrite, find_attention_pattern
-from fuzz.subjects import SHARDED, find_backend, get_spec, is_attention
+from fuzz.subjects import find_backend, get_spec, is_attention
 from generators.errors import UserError
 from generators.program.attention_options import COMPARABLE
 from generators.program.case import Case
 from generators.program.edits import prune_if_valid
 
-_SYMBOLIC = "passes_dynamic"
 _STAGES = (DYNAMO, AOT_EAGER, DECOMPOSED, EXPORTED[0], PASSES, INDUCTOR, DYNAMIC, EXPORTED[1])
-_PLAINER_CODE = [
-    row.id for row in EXPERIMENTS.values() if row.stage == Stage.CODEGEN and not isinstance(row.change, OtherSubject)
-]
-_OF_INDUCTOR = (NO_PATTERNS, *_PLAINER_CODE, "lowering")
-_NARROWER: dict[str, tuple[str, ...]] = {
-    SHARDED: (SHARDING,),
-    AOT_EAGER: ("memory_kept",),
-    DECOMPOSED: ("decomposition",),
-    INDUCTOR: _OF_INDUCTOR,
-    DYNAMIC: (_SYMBOLIC, *_OF_INDUCTOR),
-}
-"""By stage, the experiments that narrow its fault down, cheap ones first."""
 _SDPA = "sdpa_"
 
 _MECHANISMS = {
@@ -170,10 +157,10 @@ def _find_compiler_cause(study: Study, ablation: Ablation) -> RootCause:
         call = _blame_operation(study)
         if any(one.flips for one in call.evidence):
             return call
-    flip, failing = study.find_first_flip(_NARROWER.get(name, ()))
-    if flip is not None and flip.experiment in (_SYMBOLIC, NO_PATTERNS):
-        if flip.experiment == _SYMBOLIC:
-            study = replace(study, subject=_SYMBOLIC, result=study.ask(study.case, _SYMBOLIC))
+    flip, failing = study.find_first_flip(NARROWER[name])
+    if flip is not None and flip.experiment in (SYMBOLIC, NO_PATTERNS):
+        if flip.experiment == SYMBOLIC:
+            study = replace(study, subject=SYMBOLIC, result=study.ask(study.case, SYMBOLIC))
         return find_rewrite_cause(study, *passed, flip)
     evidence = (*passed, stage, *([flip] if flip else failing))
     if name in (AOT_EAGER, DECOMPOSED) and (other := study.try_out(OTHER_WRITE)).flips:
@@ -276,7 +263,7 @@ def _find_condition(study: Study) -> tuple[Mechanism, tuple[Tried, ...]]:
             return Mechanism(MechanismKind.BROADCAST, details(operand=one.argument)), (one,)
     is_not_finite = study.result.verdict is Verdict.NONFINITE
     is_not_finite |= isinstance(failure, FaultyOperation) and failure.is_not_finite
-    flip, tried = study.find_first_flip(OF_OPERANDS)
+    flip, tried = study.find_first_flip(NARROWER[EAGER])
     if flip is None:
         how = MechanismKind.NOT_FINITE if is_not_finite else MechanismKind.WRONG
         return mechanism_of(study.result, how), tried

@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from corpus.causes import Details, MechanismKind, Part, Stage
-from corpus.entry import load
-from corpus.ledger import Bug, Ledger
+from corpus.ledger import Ledger
 from corpus.ledger import load as read_ledger
 from fuzz.attribution.edits import (
     CALLED_DIRECTLY,
@@ -19,7 +18,6 @@ from fuzz.attribution.edits import (
     CAST_OVER_BACKWARD,
     DROPOUT,
     FUNCTIONS_APART,
-    OF_OPERANDS,
     TOUCHING,
     UNCHANGED,
     UNEXPANDED,
@@ -29,17 +27,15 @@ from fuzz.attribution.edits import (
 )
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.study import Study, subject_of
-from fuzz.bug_identity import Symptom, compare_outcome, measured_rewrite
-from fuzz.experiments import DECOMPOSED, EXPERIMENTS, NO_PATTERNS, Edit, OtherSubject, Outcome, Trial, Tried
-from fuzz.protocol import Verdict
+from fuzz.bug_identity import compare_outcome
+from fuzz.experiments import DECOMPOSED, EXPERIMENTS, NARROWER, NO_PATTERNS, Edit, OtherSubject, Outcome, Trial, Tried
+from fuzz.protocol import EAGER, Verdict
 from fuzz.protocol.rewrites import CALL, CONTIGUOUS, DROPPED, EXPANDED, WrongRewrite, are_all_known
-from fuzz.replay_result import read_recorded_result
 from generators.errors import UserError
 from generators.program.calls import at_call
 from generators.program.case import Case
 from generators.program.changes import list_changes
 from generators.program.emit import is_random
-from generators.program.features import features
 from generators.program.numbers import FORMULAS, list_uses
 from generators.program.ops import VIEWS
 from generators.program.regions import list_indirect
@@ -92,22 +88,6 @@ def decides(decided_by: Details, study: Study, known: tuple[WrongRewrite, ...] =
         return False
     again = study.ask(study.case, study.subject)
     return compare_outcome(again, study.result) is Outcome.FAILS_ALIKE
-
-
-def find_decided_bug(study: Study, ledger: Ledger) -> Bug | None:
-    """The first bug of the ledger that the failure of `study` is, by the experiments of that bug.
-
-    Only bugs with an example that looks like the failure are tried. Raises as `Asker.ask`.
-    """
-    symptom = Symptom.of(study.result, features(study.case))
-    for bug in ledger.bugs:
-        measured = tuple(filter(None, map(measured_rewrite, bug.causes)))
-        for example in map(load, ledger.examples(bug)):
-            known = Symptom.of(read_recorded_result(example), features(example.case))
-            known = replace(known, wrong_rewrites=(*known.wrong_rewrites, *measured))
-            if known.is_like(symptom) and decides(bug.decided_by, study, known.wrong_rewrites):
-                return bug
-    return None
 
 
 def _flips(name: str, arguments: tuple[str, ...], study: Study, known: tuple[WrongRewrite, ...]) -> bool:
@@ -233,6 +213,14 @@ def list_conditions(study: Study) -> Iterator[Trial]:
     kinds = list(dict.fromkeys(op.kind for op in case.ops))
     if _LAYERS & {*kinds}:
         yield Trial("fast_path_off")
+    yield from list_edits(case)
+    yield from (Trial(DROPPED, kind) for kind in reversed(kinds) if kind not in usual)
+    if study.result.verdict is Verdict.METADATA:
+        yield from (Trial(CONTIGUOUS, kind) for kind in reversed(kinds) if kind not in usual)
+
+
+def list_edits(case: Case) -> Iterator[Trial]:
+    """The edits that take something away from a case: regions, changes, calls, settings; the most telling first."""
     if edit(Trial(FUNCTIONS_APART), case) is not None:
         yield Trial(FUNCTIONS_APART)
     yield from (Trial(CALLED_DIRECTLY, kind) for kind in list_indirect(case))
@@ -250,12 +238,9 @@ def list_conditions(study: Study) -> Iterator[Trial]:
     yield from (Trial(_DEFAULT, name) for name, _ in case.settings)
     yield from (
         Trial(name)
-        for name in (CAST_OVER_BACKWARD, *OF_OPERANDS, "wide_integers", "offset_given")
+        for name in (CAST_OVER_BACKWARD, *NARROWER[EAGER], "wide_integers", "offset_given")
         if edit(Trial(name), case) is not None
     )
-    yield from (Trial(DROPPED, kind) for kind in reversed(kinds) if kind not in usual)
-    if study.result.verdict is Verdict.METADATA:
-        yield from (Trial(CONTIGUOUS, kind) for kind in reversed(kinds) if kind not in usual)
 
 
 def _list_by_name(rows: Mapping[str, tuple[str, ...]]) -> Details:

@@ -1,7 +1,8 @@
 """Edits of a case, by the rows of `EXPERIMENTS` that they belong to."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 
 from fuzz.experiments import EXPERIMENTS, Edit, Trial
 from generators.program.calls import keep_sharing
@@ -16,7 +17,8 @@ from generators.program.edits import (
     map_attributes,
     map_inputs,
     prune_if_valid,
-    substitute,
+    redirect_reads,
+    skip_op,
 )
 from generators.program.ops import OPS, PROBABILITIES, make_op
 from generators.program.regions import call_directly, separate_functions
@@ -68,14 +70,7 @@ def _with_contiguous_operands(case: Case, kind: str) -> Case:
     wanted = {name for contract in case.contracts for name in (contract.q, contract.k, contract.v)}
     # Copies elsewhere would keep attention patterns from matching.
     wanted |= {arg for op in case.ops if op.kind == "sdpa" for arg in op.args[:3]}
-    wanted |= {op.name for op in case.ops if op.kind in OVERLAPPING}
-    ops: list[Op] = []
-    for op in case.ops:
-        name = make_name(case, f"{op.name[:24]}_strided", (op.name for op in ops)) if op.name in wanted else op.name
-        ops.append(replace(op, name=name))
-        if op.name in wanted:
-            ops.append(make_op(op.name, "clone", (name,), {"memory_format": "contiguous"}))
-    return make_contiguous(replace(case, ops=tuple(ops)))
+    return make_contiguous(_copy_results(case, lambda op: op.name in wanted or op.kind in OVERLAPPING))
 
 
 def _in_one_dtype(case: Case) -> Case:
@@ -95,12 +90,8 @@ def _drop(case: Case, kind: str) -> Case:
     if kind == DROPOUT:
         return _without_dropout(case)
     types = types_of(case)
-    ops = [op for op in case.ops if op.kind == kind and op.args]
-    out = {op.name: op.args[0] for op in ops if types[op.name] == types.get(op.args[0])}
-    names: Mapping[str, str] = {}
-    for name, source in out.items():
-        names = {**names, name: names.get(source, source)}
-    return substitute(replace(case, ops=tuple(op for op in case.ops if op.name not in out)), names)
+    dropped = [op for op in case.ops if op.kind == kind and op.args and types[op.name] == types[op.args[0]]]
+    return reduce(skip_op, reversed(dropped), case)
 
 
 def _read_copies(case: Case, choose: Callable[[Op], Sequence[str]]) -> Case:
@@ -111,7 +102,7 @@ def _read_copies(case: Case, choose: Callable[[Op], Sequence[str]]) -> Case:
         for argument in choose(op):
             copies[argument] = make_name(case, f"{op.name[:24]}_{argument[:24]}", (one.name for one in ops))
             ops.append(make_op(copies[argument], "clone", [argument], {"memory_format": "contiguous"}))
-        ops.append(replace(op, args=tuple(copies.get(argument, argument) for argument in op.args)))
+        ops.append(redirect_reads(op, copies))
     return replace(case, ops=tuple(ops))
 
 
@@ -165,14 +156,14 @@ def _let_windows_touch(case: Case) -> Case:
     return replace(case, ops=tuple(ops))
 
 
-def _repeat_expanded(case: Case) -> Case:
+def _copy_results(case: Case, is_copied: Callable[[Op], bool]) -> Case:
+    """The case with contiguous copies in the place of these operations' results."""
     ops = list[Op]()
     for op in case.ops:
-        if op.kind in ("expand", "expand_as"):
-            name = make_name(case, f"{op.name[:24]}_expanded", (one.name for one in ops))
-            ops += [replace(op, name=name), make_op(op.name, "clone", (name,), {"memory_format": "contiguous"})]
-        else:
-            ops.append(op)
+        name = make_name(case, f"{op.name[:24]}_strided", (one.name for one in ops)) if is_copied(op) else op.name
+        ops.append(replace(op, name=name))
+        if name != op.name:
+            ops.append(make_op(op.name, "clone", (name,), {"memory_format": "contiguous"}))
     return replace(case, ops=tuple(ops))
 
 
@@ -200,8 +191,6 @@ EDITS: dict[str, Callable[[Case, str], Case | None]] = {
     UNSHARED: lambda case, _: _unshare(case),
     RETURNED_APART: lambda case, _: _return_copies(case),
     TOUCHING: lambda case, _: _let_windows_touch(case),
-    UNEXPANDED: lambda case, _: _repeat_expanded(case),
+    UNEXPANDED: lambda case, _: _copy_results(case, lambda op: op.kind in ("expand", "expand_as")),
 }
 """By the id of an experiment: the case edited for an argument; None if there is nothing to edit."""
-OF_OPERANDS = ("positive_scale", "contiguous", "one_dtype", "float32")
-"""Edits that name a mechanism of an operation, in the order in which they are tried."""

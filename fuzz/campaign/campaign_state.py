@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from fuzz.campaign.known_bugs import KnownBugs, KnownFinding
 from fuzz.campaign.options import Options, StopCondition
 from fuzz.campaign.schedule import CaseNumbers, Schedule
 from fuzz.campaign.search import Random
 from fuzz.campaign.suspicion_queue import SuspicionQueue
 from fuzz.events import Bus
+from fuzz.known_bugs import KnownBug, KnownBugs
 from fuzz.run_store import Results
 from generators.program.case import Case
 from generators.program.settings import Setting
@@ -29,7 +29,7 @@ class CampaignState:
         self.known_bugs = KnownBugs(options.ledger)
         self.suspicions = SuspicionQueue(results, self.known_bugs, eager_last=options.is_of_user)
 
-    def announce_bug(self, finding: KnownFinding, case: Case) -> None:
+    def announce_bug(self, finding: KnownBug, case: Case) -> None:
         """Emit an event when the campaign first meets a bug of the ledger: `finding` explains the failure of `case`."""
         if met := self.known_bugs.meet(finding.case_id, case.id, self.options.worker_config.device):
             self.schedule.has_shown = True

@@ -4,23 +4,29 @@ import os
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 from corpus.entry import Entry, Expectation
-from fuzz.ask.question import AnswerCache, ProcessState, Question
+from fuzz.ask.question import AnswerCache, Asker, ProcessState, Question
+from fuzz.ask.transport import WorkerUnavailable
 from fuzz.ask.worker_process import Stopped, WorkerLost
+from fuzz.attribution.attribute import find_cause
+from fuzz.attribution.root_cause import RootCause
+from fuzz.attribution.stored import cause_path, write_cause
 from fuzz.attribution.study import Study
 from fuzz.bug_identity import Signature, Symptom
 from fuzz.campaign.campaign_state import CampaignState
 from fuzz.campaign.crew import Crew
-from fuzz.campaign.examination import NoTimeLeft, examine_minimum, find_decided
 from fuzz.campaign.investigation import CONFIRMATIONS, Conclusion, Investigation
-from fuzz.campaign.known_bugs import KnownFinding
+from fuzz.campaign.options import DiskFull
 from fuzz.campaign.run_case import run_case
 from fuzz.campaign.saved_findings import SavedFindings, make_entry
 from fuzz.campaign.time_shares import FRUITLESS_SHARE, LONG_SHARE, MANY_WAITING, SHARE, TimeShares
 from fuzz.durations import format_count
 from fuzz.events import SuspicionClosed, SuspicionExamined
+from fuzz.known_bugs import KnownBug, NoTimeLeft, find_decided, identify
 from fuzz.run_store import Suspicion, SuspicionOutcome
+from generators.errors import UserError
 
 
 class InvestigationRunner:
@@ -49,14 +55,14 @@ class InvestigationRunner:
         with self._lock:
             return not self.open and not self.state.suspicions.waiting
 
-    def take(self, *, cases_left: bool) -> tuple[Suspicion, Signature | list[KnownFinding]] | None:
+    def take(self, *, cases_left: bool) -> tuple[Suspicion, Signature | list[KnownBug]] | None:
         """The next suspicion, with its signature to be investigated, or with the findings that it looks like to be
         examined. None if new cases come first, or none may start."""
         state, times = self.state, self._times
         with self._lock:
             is_late, queue = times.is_late, state.suspicions
             # The first bug that is shown goes before all else, and a known bug takes the least time.
-            taken: tuple[Suspicion, Signature | list[KnownFinding]] | None
+            taken: tuple[Suspicion, Signature | list[KnownBug]] | None
             taken = None if is_late or state.schedule.has_shown else queue.take_alike()
             if taken is None and not (is_late or (cases_left and times.is_above(self._share))):
                 is_idle = not cases_left or not times.is_above(FRUITLESS_SHARE)
@@ -81,7 +87,7 @@ class InvestigationRunner:
                 if not run_case(state, crew):
                     return
 
-    def work_on(self, suspicion: Suspicion, reason: Signature | list[KnownFinding], crew: Crew) -> None:
+    def work_on(self, suspicion: Suspicion, reason: Signature | list[KnownBug], crew: Crew) -> None:
         """Investigate a suspicion and save the finding; or examine whether it is a finding that it looks like. Raises
         `Stopped` and `WorkerLost`."""
         try:
@@ -111,7 +117,7 @@ class InvestigationRunner:
         memory = AnswerCache(crew, begin)
         return memory
 
-    def _examine(self, suspicion: Suspicion, alike: list[KnownFinding], crew: Crew) -> None:
+    def _examine(self, suspicion: Suspicion, alike: list[KnownBug], crew: Crew) -> None:
         """Close a suspicion if experiments show that it is one of these findings; else put it back."""
         state, result, began = self.state, suspicion.result, self._times.own.seconds
         experimenter = self._experiment(suspicion, crew)
@@ -119,7 +125,7 @@ class InvestigationRunner:
         study = Study(experimenter, Entry(suspicion.case, expect=expected), result.subject, result)
         finding = None
         with suppress(NoTimeLeft):  # a slow case is not examined again and again
-            finding = find_decided(alike, study, state.known_bugs, state.options.out)
+            finding = find_decided(alike, study, state.known_bugs, partial(self._seek_cause, experimenter))
         if finding is None:
             state.suspicions.put(suspicion, [one.case_id for one in alike])
         else:
@@ -128,7 +134,7 @@ class InvestigationRunner:
         self._note_examined(suspicion, finding, experimenter, began)
 
     def _note_examined(
-        self, suspicion: Suspicion, finding: KnownFinding | None, experimenter: AnswerCache, began: float
+        self, suspicion: Suspicion, finding: KnownBug | None, experimenter: AnswerCache, began: float
     ) -> None:
         found, seconds = finding.case_id if finding else "", self._times.own.seconds - began
         event = SuspicionExamined(suspicion.id, suspicion.case.id, found, experimenter.asked, seconds)
@@ -202,7 +208,7 @@ class InvestigationRunner:
 
     def _save_unless_known(
         self, suspicion: Suspicion, conclusion: Conclusion, entry: Entry, symptom: Symptom, crew: Crew
-    ) -> tuple[KnownFinding | None, bool]:
+    ) -> tuple[KnownBug | None, bool]:
         """The known finding that a minimal case is; None if it is new, and saved now. With it, whether the campaign
         stopped before the cause of a new finding was found.
 
@@ -213,6 +219,7 @@ class InvestigationRunner:
         known_bugs, known, cause = state.known_bugs, None, None
         experimenter, began = self._experiment(suspicion, crew), self._times.own.seconds
         study, examined, stopped = Study(experimenter, entry, result.subject, result), None, False
+        seek = partial(self._seek_cause, experimenter)
         while True:
             with self.findings.exclude_others():
                 known = known or known_bugs.find(symptom, conclusion.case, cause)
@@ -222,8 +229,7 @@ class InvestigationRunner:
                     break
             examined = possible
             try:
-                known, found = examine_minimum(study, symptom, known_bugs, state.options.out)
-                cause = found or cause
+                known, cause = identify(study, known_bugs, seek=seek, cause=cause)
             except Stopped:
                 if possible:
                     raise  # a known bug, perhaps: the suspicion stays in the store, for the next run
@@ -231,3 +237,15 @@ class InvestigationRunner:
         if examined is not None:
             self._note_examined(suspicion, finding, experimenter, began)
         return finding, stopped
+
+    def _seek_cause(self, asker: Asker, entry: Entry) -> RootCause | None:
+        """The cause of a finding, which the run directory keeps; None if it shows no bug here, or can't be judged."""
+        try:
+            cause = find_cause(entry, asker)
+        except (NoTimeLeft, DiskFull, WorkerUnavailable):
+            raise  # which say nothing of the case
+        except UserError:
+            return None
+        path = cause_path(self.state.options.out, entry, asker.hello.packages, asker.config.device)
+        write_cause(path, cause)
+        return cause

@@ -90,7 +90,7 @@ def _record(state: CampaignState, crew: Crew, job: Job, result: Result) -> None:
     """Store the verdicts on a case. Failures that no known bug explains become suspicions."""
     case = job.case
     by_subject = {one.subject: one.seconds for one in result.results}
-    state.schedule.add_time(job.subjects, result.seconds, by_subject)
+    state.schedule.add_time(job.subjects, result.seconds, by_subject, [op.kind for op in case.ops])
 
     unknown, known = state.suspicions.partition_known(case, result.results)
     explained = tuple(finding.case_id for finding in known)

@@ -17,10 +17,10 @@ from fuzz.attribution.stored import cause_path, read_cause
 from fuzz.bug_identity import Symptom
 from fuzz.campaign.campaign_state import CampaignState
 from fuzz.campaign.investigation import Conclusion
-from fuzz.campaign.known_bugs import KnownFinding
 from fuzz.campaign.options import StopReason
 from fuzz.error_location import describe_where
 from fuzz.events import FindingSaved, Notice
+from fuzz.known_bugs import KnownBug
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.replay_result import read_recorded_result
@@ -93,24 +93,22 @@ class SavedFindings:
         conclusion: Conclusion,
         entry: Entry,
         symptom: Symptom,
-        known: KnownFinding | Bug | None,
+        known: KnownBug | None,
         cause: RootCause | None,
-    ) -> KnownFinding | None:
+    ) -> KnownBug | None:
         """Save a minimal case: as a new finding, or as a further example of the listed bug that it shows.
 
         Returns the known finding that the case is, or has become; None for a new finding.
         """
-        if isinstance(known, KnownFinding):
-            return known
-        if known is not None and not self._state.known_bugs.is_back(known):
-            return self._add_example(entry, known)
-        self._save_new(suspicion, conclusion, entry, symptom, known, cause)
+        if known is not None and not known.is_back:
+            return known if known.case_id or known.bug is None else self._add_example(entry, known.bug)
+        self._save_new(suspicion, conclusion, entry, symptom, known.bug if known else None, cause)
         return None
 
     def _add_known(self, entry: Entry, path: Path) -> None:
         self._state.results.add_finding(None, _row(entry, path, "known", 0, read_recorded_result(entry)))
 
-    def _add_example(self, entry: Entry, bug: Bug) -> KnownFinding:
+    def _add_example(self, entry: Entry, bug: Bug) -> KnownBug:
         """Save a minimal case of a listed bug as a further example, which explains later failures."""
         path = self._state.options.out / "internal" / entry.file_name
         self._add_known(entry, path)
@@ -135,7 +133,7 @@ class SavedFindings:
         state.results.add_finding(suspicion.id, _row(entry, path, "new" if is_public else "internal", 1, shown))
         # It is known before its file: if that can't be written, other threads still finish their investigations.
         causes, decided_by = ((cause.key,), cause.decided_by) if cause else ((), None)
-        finding = state.known_bugs.add(KnownFinding(case.id, symptom, causes, decided_by, entry))
+        finding = state.known_bugs.add(KnownBug(case.id, symptom, causes, decided_by, entry))
         corpus_entry.write(entry, path)
         state.suspicions.reconsider(finding)
         of_eager = is_eager and state.options.is_of_user

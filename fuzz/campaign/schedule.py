@@ -154,17 +154,16 @@ class Schedule:
         )
 
     def _awaits_news(self, subject: str, case: Case) -> bool:
-        """Whether a subject that is due has been given all operations of a case, and waits for others."""
-        met = self._met[subject]
-        if met.issuperset(kinds := {op.kind for op in case.ops}) and self._waited[subject] < _PATIENCE:
-            self._waited[subject] += 1
-            return True
-        met |= kinds
-        self._waited[subject] = 0
-        return False
+        """Whether a subject that is due has judged all operations of a case, and waits for others."""
+        is_waiting = self._met[subject] >= {op.kind for op in case.ops} and self._waited[subject] < _PATIENCE
+        self._waited[subject] = self._waited[subject] + 1 if is_waiting else 0
+        return is_waiting
 
-    def add_time(self, asked: Collection[str], seconds: float, by_subject: Mapping[str, float]) -> None:
-        """Count the time of a case. `asked`: its subjects; `by_subject`: those with a verdict."""
+    def add_time(
+        self, asked: Collection[str], seconds: float, by_subject: Mapping[str, float], kinds: Collection[str] = ()
+    ) -> None:
+        """Count the time of a case. `asked`: its subjects; `by_subject`: those with a verdict; `kinds`: of its
+        operations."""
         with self._lock:
             if any(get_spec(subject).needs_cxx for subject in asked):
                 self._is_compiling_first = False
@@ -172,6 +171,7 @@ class Schedule:
             self._total += seconds
             for subject in self._spent.keys() & by_subject.keys():
                 self._spent[subject] += by_subject[subject]
+                self._met[subject].update(kinds)
 
 
 def _has_attention(spec: SubjectSpec, case: Case) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from corpus.entry import load_directory
-from fuzz.campaign.known_bugs import KnownBugs
+from fuzz.known_bugs import KnownBugs
 from fuzz.protocol import CoverageItem, CoverageKind, Result, Verdict
 from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import NotTaken, Refusal

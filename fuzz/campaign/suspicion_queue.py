@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from fuzz.bug_identity import Signature, Symptom, kind_of, name_accused
-from fuzz.campaign.known_bugs import KnownBugs, KnownFinding
+from fuzz.known_bugs import KnownBug, KnownBugs
 from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.run_store import Results, Suspicion, SuspicionOutcome
 from fuzz.subjects import get_spec, is_user_function
@@ -63,7 +63,7 @@ class SuspicionQueue:
 
     def partition_known(
         self, case: Case, results: tuple[SubjectResult, ...]
-    ) -> tuple[list[tuple[Case, SubjectResult]], list[KnownFinding]]:
+    ) -> tuple[list[tuple[Case, SubjectResult]], list[KnownBug]]:
         """The failures of a case, one for each accused compiler and kind of verdict. Returns the failures that are not
         known by measurements, and the findings that explain the other failures."""
         first: dict[tuple[str, str], SubjectResult] = {}
@@ -71,7 +71,7 @@ class SuspicionQueue:
             who = name_accused(result.subject, result.verdict)
             first.setdefault((who, kind_of(result.verdict)), result)
         unknown: list[tuple[Case, SubjectResult]] = []
-        known: list[KnownFinding] = []
+        known: list[KnownBug] = []
         for result in first.values():
             failing = case
             if not get_spec(result.subject).options or result.verdict is Verdict.EAGER_SUSPECT:
@@ -90,12 +90,12 @@ class SuspicionQueue:
         with self._lock:
             self._place(Pending(suspicion.id, symptom, len(suspicion.case.ops), frozenset(refuted), bool(refuted)))
 
-    def reconsider(self, finding: KnownFinding) -> None:
+    def reconsider(self, finding: KnownBug) -> None:
         """Close the suspicions that measurements of a new finding explain. Others that look like it wait for its
         experiments."""
         with self._lock:
             for waiting in (self._alike, *(bucket.waiting for bucket in self._buckets.values())):
-                for pending in [one for one in waiting if finding.symptom.is_like(one.symptom)]:
+                for pending in [one for one in waiting if finding.symptom and finding.symptom.is_like(one.symptom)]:
                     waiting.remove(pending)
                     self._place(pending)
 
@@ -110,7 +110,7 @@ class SuspicionQueue:
         waiting = self._alike if is_decidable else self._buckets[pending.symptom.signature].waiting
         waiting.append(replace(pending, is_alike=bool(alike)))
 
-    def take_alike(self) -> tuple[Suspicion, list[KnownFinding]] | None:
+    def take_alike(self) -> tuple[Suspicion, list[KnownBug]] | None:
         """A suspicion that looks like known bugs, and the findings whose experiments decide. None if none waits."""
         with self._lock:
             if not self._alike:
@@ -171,5 +171,5 @@ class SuspicionQueue:
     def _is_late(self, pending: Pending) -> bool:
         return self._eager_last and pending.symptom.accused == EAGER
 
-    def _list_alike(self, pending: Pending) -> list[KnownFinding]:
+    def _list_alike(self, pending: Pending) -> list[KnownBug]:
         return [one for one in self._known_bugs.list_alike(pending.symptom) if one.case_id not in pending.refuted]

@@ -2,7 +2,7 @@
 
 from dataclasses import fields, replace
 
-from generators.errors import add_place, require
+from generators.errors import add_place, require, require_word
 from generators.program.case import AROUND, Case, Input, LaterCall
 from generators.program.changes import KINDS, at_state, check_changes, list_changes
 from generators.program.numbers import check_varied, set_numbers
@@ -12,12 +12,13 @@ from generators.program.values import FLOATS
 from generators.program.writes import find_owners, is_written
 from generators.reasons import Reason
 
-_WORDS = {
+CALL_WORDS: dict[str, tuple[str, ...]] = {
     "values": ("equal", "same", "other"),
-    "under": ("", "training", "inference", "no_grad", "inference_mode"),
+    "under": ("", "inference", "training", "no_grad", "inference_mode"),
     "step": ("", "sgd", "adamw"),
     "around": ("", *AROUND),
 }
+"""The words of fields of later calls, simplest first."""
 CHANGES = {
     "sizes": "other sizes",
     "layouts": "other strides",
@@ -107,18 +108,8 @@ def check_calls(case: Case) -> None:
         for name in sorted({name for call in case.calls for name, _ in call.sizes}):
             require(name in variable, f"{name} is no dimension that can vary between calls", Reason.VARIES)
         for call, around_before in zip(case.calls, list_arounds(case), strict=False):
-            for field, words in _WORDS.items():
-                given = getattr(call, field)
-                require(
-                    given in words,
-                    f"{field} is {given!r}, expected one of {', '.join(filter(None, words))}",
-                    Reason.MALFORMED,
-                )
-            require(
-                call.dtype in ("", *FLOATS),
-                f"dtype is {call.dtype!r}, expected one of {', '.join(FLOATS)}",
-                Reason.MALFORMED,
-            )
+            for field, words in (*CALL_WORDS.items(), ("dtype", ("", *FLOATS))):
+                require_word(call, field, words, Reason.MALFORMED)
             sharing = {name for item in case.inputs if item.part for name in (item.name, item.part.of)}
             keeps = not (sharing and call.dtype) and sharing.isdisjoint(name for name, _ in call.layouts)
             require(keeps, "arguments that share memory keep their dtype and layout", Reason.MALFORMED)

@@ -1,9 +1,9 @@
 """Changes of a module between calls: other parameters and layers, hooks, sizes marked dynamic, static or unbacked."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from generators.errors import accepts, require
+from generators.errors import accepts, require, require_word
 from generators.program.case import Case, Change, Op
 from generators.program.ops import OPS, find_probability
 from generators.program.sizes import Size
@@ -99,9 +99,8 @@ class _Changed:
 
     def apply(self, change: Change) -> None:
         """Raises CaseError unless the change makes sense now."""
-        case, row = self.case, KINDS.get(change.kind)
-        require(row is not None, f"kind is {change.kind!r}, expected one of {', '.join(KINDS)}", Reason.MALFORMED)
-        assert row is not None
+        require_word(change, "kind", KINDS, Reason.MALFORMED)
+        case, row = self.case, KINDS[change.kind]
         items = {item.name: item for item in case.inputs}
         targets = list_changeable(case)
         for name, target in (("of", row.target), ("to", row.to)):
@@ -196,23 +195,19 @@ def _begin(case: Case) -> _Changed:
 def keep_changes(case: Case) -> Case:
     """The case without changes that make no sense."""
     changed = _begin(case)
-
-    def keep(changes: Iterable[Change]) -> tuple[Change, ...]:
-        return tuple(change for change in changes if accepts(changed.apply, change))
-
-    setup = keep(case.setup)
-    return replace(case, setup=setup, calls=tuple(replace(call, changes=keep(call.changes)) for call in case.calls))
+    return _filter_changes(case, lambda change: accepts(changed.apply, change))
 
 
 def without_changes(case: Case, kind: str) -> Case:
     """The case without changes of this kind. For a hook, also without removals of hooks."""
     gone = {kind, "unhooked"} if KINDS[kind].is_hook else {kind}
+    return _filter_changes(case, lambda change: change.kind not in gone)
 
-    def keep(changes: tuple[Change, ...]) -> tuple[Change, ...]:
-        return tuple(change for change in changes if change.kind not in gone)
 
-    calls = tuple(replace(call, changes=keep(call.changes)) for call in case.calls)
-    return replace(case, setup=keep(case.setup), calls=calls)
+def _filter_changes(case: Case, keep: Callable[[Change], bool]) -> Case:
+    setup = tuple(filter(keep, case.setup))  # before those of calls, as they are made
+    calls = tuple(replace(call, changes=tuple(filter(keep, call.changes))) for call in case.calls)
+    return replace(case, setup=setup, calls=calls)
 
 
 def at_state(case: Case, position: int) -> tuple[tuple[Change, ...], dict[str, str]]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from generators.errors import CaseError, require
+from generators.errors import add_place, require
 from generators.program.attention_options import OPTIONS, OVER_SCORES, PER_HEAD, Contract, Form
 from generators.program.case import Case, TensorType
 from generators.program.sizes import Size, show
@@ -15,12 +15,10 @@ _CORNERS = ("top_left", "bottom_right")
 
 def check_contract(contract: Contract, case: Case, types: Mapping[str, TensorType]) -> None:
     """Raises CaseError if names, words, numbers, types or shapes of a contract do not fit."""
-    try:
+    with add_place("contracts", said="contract"):
         _check_names(contract, case, types)
         _check_values(contract)
         _check_shapes(contract, case.sizes, types)
-    except CaseError as error:
-        raise CaseError(f"contract: {error}") from None
 
 
 def list_described_ops(case: Case, contract: Contract) -> frozenset[str]:

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field, replace
 from generators.program.case import Case, Op, Region, TensorType, free_name
 from generators.program.changes import KINDS
 from generators.program.emit_inputs import emit_calls, emit_input, emit_inputs
-from generators.program.emit_layers import indent
-from generators.program.emit_regions import emit_alike, emit_call, emit_region, open_autocast
+from generators.program.emit_regions import RegionFunction, emit_alike, emit_region, indent, open_autocast
 from generators.program.given import READER
 from generators.program.numbers import spell_numbers
 from generators.program.ops import FUNCTIONS, OPS, find_probability
 from generators.program.ops.spec import Line
 from generators.program.references import list_dims, rename
-from generators.program.regions import REGIONS, SHARED, list_alike, list_arguments, list_indirect, list_results, ops_of
+from generators.program.regions import REGIONS, SHARED, list_alike, list_indirect, list_results, ops_of
 from generators.program.type_check import attributes, types_of
 from generators.program.writes import find_owners, find_target, list_written
 
@@ -69,15 +68,15 @@ def emit_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str], *,
 
     All parameters and arguments stay, even if nothing reads them.
     """
-    spelled = [op for op in ops if op.name not in instead]
-    outside, forward, layers = _forward(case, ops, spelled, instead, plain=plain)
-    parts = _emit_attributes(case), _init(case, spelled, layers), forward
-    body = "\n\n".join(filter(None, parts))
-    module = f"\n\nclass Module(nn.Module):\n{body}\n"
+    body = _Body(case, types_of(case), instead, plain=plain)
+    forward, spelled = body.define_forward(ops), [op for op in ops if op.name not in instead]
+    parts = _emit_attributes(case), body.define_init(spelled), forward
+    module = "\n\nclass Module(nn.Module):\n" + "\n\n".join(filter(None, parts)) + "\n"
     inputs = emit_inputs(case) + emit_calls(case)
     functions = _SET_WEIGHTS if "set_weights(" in module else ""
     functions += _OTHER_WEIGHTS if "with_other_weights(" in inputs else ""
     functions += READER if "read_values(" in module + inputs else ""
+    outside = "".join(body.outside)
     functions = (_RNG if "rng(" in functions + module + inputs else "") + functions + outside
     functions += "".join(f"\n{text}" for name, text in FUNCTIONS.items() if f"{name}(" in outside + module)
     text = functions + module + inputs
@@ -136,25 +135,6 @@ def _emit_attributes(case: Case) -> str:
     return "\n".join(lines + [f"    shards = {{{shards}}}  # the axes that are split over ranks"] * bool(shards))
 
 
-def _init(case: Case, ops: Sequence[Op], layers: Sequence[str]) -> str:
-    lines = []
-    for item in case.inputs:
-        if item.is_buffer:
-            lines.append(f'self.register_buffer("{item.name}", {emit_input(case, item)})')
-        elif item.parameter:
-            constant = "" if item.requires_grad else ", requires_grad=False"
-            lines.append(f"self.{item.name} = nn.Parameter({emit_input(case, item)}{constant})")
-    types = types_of(case)
-    for op in ops:
-        submodule = OPS[op.kind].init(_line(case, op, types))
-        if submodule is not None:
-            lines.append(f"self.{op.name} = {submodule}")
-    lines += layers
-    if not lines:
-        return ""
-    return "    def __init__(self):\n        super().__init__()\n" + "\n".join(f"        {x}" for x in lines)
-
-
 def read(case: Case, name: str) -> str:
     """How forward refers to a value: by its name; for a parameter, as an attribute of the module.
 
@@ -162,24 +142,6 @@ def read(case: Case, name: str) -> str:
     """
     name = find_target(case, name)
     return f"self.{name}" if any(i.parameter and i.name == name for i in case.inputs) else name
-
-
-def _forward(
-    case: Case, ops: Sequence[Op], spelled: Sequence[Op], instead: Mapping[str, str], *, plain: bool
-) -> tuple[str, str, list[str]]:
-    """The functions and classes of regions outside of the module, `forward`, and the lines that make layers."""
-    body = _Body(case, types_of(case), instead, plain=plain)
-    lines = [*_read_sizes(case, spelled, body.types), *body.emit(ops, () if instead else case.regions, ())]
-    lines = lines[lines[:1] == [""] :]
-    if case.autocast and lines:
-        lines = open_autocast(f"{case.arguments[0].name}.device", case.autocast, lines)
-    lines.append(f"return {', '.join(read(case, r) for r in case.returns)}")
-    given, outside = [item.name for item in case.arguments], "".join(body.outside)
-    names = ", ".join([*given, *(number.name for number in case.numbers)])
-    if case.checkpoint:
-        again = f"return checkpoint(self.compute, {names}, use_reentrant=False)"
-        return outside, _define("forward", names, [again]) + "\n\n" + _define("compute", names, lines), body.layers
-    return outside, _define("forward", names, lines), body.layers
 
 
 def _read_sizes(case: Case, ops: Sequence[Op], types: Mapping[str, TensorType]) -> Iterator[str]:
@@ -198,7 +160,7 @@ def _read_sizes(case: Case, ops: Sequence[Op], types: Mapping[str, TensorType]) 
 
 @dataclass
 class _Body:
-    """The lines of `forward`, and the text outside of the module that they need."""
+    """The methods of the module, and the text outside of it that they need."""
 
     case: Case
     types: Mapping[str, TensorType]
@@ -208,6 +170,32 @@ class _Body:
     blocks: list[str] = field(default_factory=list)  # the names of the functions of regions
     layers: list[str] = field(default_factory=list)  # the lines of `__init__` that make functions and layers
     shared: dict[Region, str] = field(default_factory=dict)  # what makes a function or layer, by the first region
+
+    def define_forward(self, ops: Sequence[Op]) -> str:
+        case = self.case
+        sizes = _read_sizes(case, [op for op in ops if op.name not in self.instead], self.types)
+        lines = [*sizes, *self.emit(ops, () if self.instead else case.regions, ())]
+        lines = lines[lines[:1] == [""] :]
+        if case.autocast and lines:
+            lines = open_autocast(f"{case.arguments[0].name}.device", case.autocast, lines)
+        lines.append(f"return {', '.join(read(case, r) for r in case.returns)}")
+        names = ", ".join([*(item.name for item in case.arguments), *(number.name for number in case.numbers)])
+        if not case.checkpoint:
+            return _define("forward", names, lines)
+        again = f"return checkpoint(self.compute, {names}, use_reentrant=False)"
+        return _define("forward", names, [again]) + "\n\n" + _define("compute", names, lines)
+
+    def define_init(self, ops: Sequence[Op]) -> str:
+        """The method that makes parameters and layers; "" without any. `define_forward` ran before."""
+        lines = []
+        for item in (item for item in self.case.inputs if item.parameter):
+            made, constant = emit_input(self.case, item), ", requires_grad=False" * (not item.requires_grad)
+            parameter, buffer = f"nn.Parameter({made}{constant})", f'self.register_buffer("{item.name}", {made})'
+            lines.append(buffer if item.is_buffer else f"self.{item.name} = {parameter}")
+        made_layers = ((op.name, OPS[op.kind].init(_line(self.case, op, self.types))) for op in ops)
+        lines += [f"self.{name} = {text}" for name, text in made_layers if text is not None]
+        lines += self.layers
+        return _define("__init__", "", ["super().__init__()", *lines]) if lines else ""
 
     def emit(self, run: Sequence[Op], regions: Sequence[Region], local: Sequence[str]) -> Iterator[str]:
         """The lines of operations. `local`: the values that have their own names, as arguments of a function."""
@@ -239,39 +227,36 @@ class _Body:
             return open_autocast(device, region.option, [*self.emit(within, inner, local)])
         name = free_name("block", {*self.types, *self.blocks})
         self.blocks.append(name)
+        function = RegionFunction(self.case, region, self.types, name, local)
         if region.option in SHARED:
-            return self._emit_shared(region, name, within, inner, local)
-        own = [*self.emit(within, inner, [*list_arguments(self.case, region, self.types), *local])]
-        text, calls = emit_region(self.case, region, self.types, name, own, local, plain=self.plain)
+            return self._emit_shared(function, within, inner)
+        own = [*self.emit(within, inner, [*function.parameters, *local])]
+        text, calls = emit_region(function, own, plain=self.plain)
         self.outside.append(text)
         return calls
 
-    def _emit_shared(
-        self, region: Region, name: str, within: Sequence[Op], inner: Sequence[Region], local: Sequence[str]
-    ) -> list[str]:
-        case, types, alike = self.case, self.types, list_alike(self.case, region, self.types)
+    def _emit_shared(self, function: RegionFunction, within: Sequence[Op], inner: Sequence[Region]) -> list[str]:
+        case, name, alike = self.case, function.name, list_alike(self.case, function.region, self.types)
         first = alike[0]
         if first not in self.shared:
-            given = list_arguments(case, first, types)
-            bodies = [[[*self.emit(within, inner, given)]]]
-            if len(alike) > 1:
-                own = [*given, *first.ops]
-                names = [dict(zip((*list_arguments(case, one, types), *one.ops), own, strict=True)) for one in alike]
-                renamed = [
-                    [rename(op, found) for op in ops_of(case, one)] for one, found in zip(alike, names, strict=True)
-                ]
-                bodies = [[[*self._emit_op(op, given)] for op in ops] for ops in renamed]
-            text, self.shared[first] = emit_alike(case, alike, types, name, bodies, plain=self.plain)
+            shared = replace(function, region=first)
+            given = shared.parameters
+            bodies = [[[*self.emit(within, inner, given)]]] if len(alike) == 1 else []
+            for one in alike if len(alike) > 1 else ():
+                own = replace(function, region=one).parameters
+                names = dict(zip((*own, *one.ops), (*given, *first.ops), strict=True))
+                bodies.append([[*self._emit_op(rename(op, names), given)] for op in ops_of(case, one)])
+            text, self.shared[first] = emit_alike(shared, bodies, plain=self.plain)
             self.outside.append(text)
-        self.layers.append(f"self.{name} = {self.shared[first]}({alike.index(region)})")
-        return [emit_call(case, region, types, f"self.{name}", local)]
+        self.layers.append(f"self.{name} = {self.shared[first]}({alike.index(function.region)})")
+        return [replace(function, name=f"self.{name}").call]
 
 
 def _define(method: str, names: str, lines: Sequence[str]) -> str:
-    return "\n".join([f"    def {method}(self, {names}):", *indent(lines, 2)])
+    return "\n".join([f"    def {method}({', '.join(filter(None, ['self', names]))}):", *indent(lines, 2)])
 
 
 def _line(case: Case, op: Op, types: Mapping[str, TensorType]) -> Line:
     texts, kinds = [read(case, a) for a in op.args], [types[a] for a in op.args]
     device = f"{case.arguments[0].name}.device"
-    return Line(op.name, op.kind, texts, kinds, attributes(op), device, spell_numbers(case, op))
+    return Line(op.name, OPS[op.kind], texts, kinds, attributes(op), device, spell_numbers(case, op))

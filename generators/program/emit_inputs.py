@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from generators.program.calls import at_call, list_arounds, seed_at
 from generators.program.case import Case, Input, LaterCall, SharedSlice
 from generators.program.changes import KINDS, ChangeText
-from generators.program.emit_layers import indent
+from generators.program.emit_regions import indent
 from generators.program.given import spell_given
 from generators.program.references import list_dims
 from generators.program.values import DISTRIBUTIONS, LAYOUTS, number

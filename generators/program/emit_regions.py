@@ -2,42 +2,57 @@
 
 A case with regions has two texts. In the *plain* text a region is a Python call or a Python loop. The float64 reference
 and runs with noise take the plain text; eager and all subjects take the other.
+
+Regions may share a function or a class, as the layers of a model do: torch.compile traces the body of a
+`nested_compile_region` once for all calls that it takes to be alike.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 
 from generators.program.autograd_functions import emit_function, writes_argument
 from generators.program.case import Case, Region, TensorType, free_name
-from generators.program.emit_layers import choose_lines, emit_class, emit_class_around, emit_maker, indent
 from generators.program.regions import (
     FUNCTION,
     REGIONS,
     list_arguments,
     list_around,
     list_results,
+    list_within,
     list_written_operands,
 )
 from generators.program.values import category
 from generators.program.writes import find_owners
 
 _REVERSE = ", reverse=True"
+_DECORATOR = "@torch.compiler.nested_compile_region"
 
 
-@dataclass(frozen=True, slots=True)
-class _Function:
-    """The function of a region. All fields are source text."""
+@dataclass(frozen=True)
+class RegionFunction:
+    """The function of a region, and its call. `local`: values that have their own names where it is called, which are
+    arguments of a region around it."""
 
+    case: Case
+    region: Region
+    types: Mapping[str, TensorType]
     name: str
-    parameters: tuple[str, ...]
-    floating: tuple[str, ...]  # the parameters that may have gradients
-    passed: tuple[str, ...]  # the arguments of its call
-    results: tuple[str, ...]
-    zeros: tuple[str, ...]  # for each result, zeros of its type
-    over: str
-    carried: tuple[str, ...]  # what a step hands on, for the first parameters
-    free: Callable[[str], str]  # a name that the program does not use, like the given name
+    local: Sequence[str] = ()
+
+    @cached_property
+    def parameters(self) -> list[str]:
+        return list_arguments(self.case, self.region, self.types)
+
+    @cached_property
+    def results(self) -> list[str]:
+        return list_results(self.case, self.region)
+
+    @cached_property
+    def passed(self) -> list[str]:
+        """The arguments of its call."""
+        own = {item.name for item in self.case.inputs if item.parameter and item.name not in self.local}
+        return [f"self.{value}" if value in own else value for value in self.parameters]
 
     @property
     def arguments(self) -> str:
@@ -50,142 +65,147 @@ class _Function:
 
     @property
     def call(self) -> str:
-        return f"{self.name}({self.arguments})"
+        """The line that calls it."""
+        return self.assign(f"{self.name}({self.arguments})")
 
     @property
-    def rows(self) -> tuple[str, ...]:
+    def carried(self) -> list[str]:
+        """What a step hands on, for the first parameters."""
+        return [carry.next for carry in self.region.carries]
+
+    @property
+    def rows(self) -> list[str]:
         """The results of which each call gives a row, if it gives rows."""
-        return tuple(value for value in self.results if value not in self.carried)
+        return [value for value in self.results if value not in self.carried]
+
+    def free(self, name: str) -> str:
+        """A name that the program does not use, like the given name."""
+        return free_name(name, {self.name, *self.types, *self.case.sizes})
 
     def assign(self, value: str) -> str:
         return f"{', '.join(self.results)} = {value}" if self.results else value
 
 
-def _has_transform(case: Case, region: Region) -> bool:
-    """Whether a transform lies within a region."""
-    inner = case.regions[case.regions.index(region) + 1 :]
-    return any(REGIONS[one.kind].is_transform and {*one.ops} <= {*region.ops} for one in inner)
+def indent(lines: Iterable[str], levels: int = 1) -> list[str]:
+    return [f"{'    ' * levels}{line}" if line else "" for line in lines]
 
 
-def emit_region(
-    case: Case,
-    region: Region,
-    types: Mapping[str, TensorType],
-    name: str,
-    lines: Sequence[str],
-    local: Sequence[str],
-    *,
-    plain: bool,
-) -> tuple[str, list[str]]:
-    """The text of a function outside of the module, or "", and the lines that call it.
-
-    name: of the region's function
-    lines: of its operations
-    local: values that have their own names where it is called: arguments of a region around it
-    """
-    row, function = REGIONS[region.kind], _make_function(case, region, types, name, local)
-    results = function.results
+def emit_region(function: RegionFunction, lines: Sequence[str], *, plain: bool) -> tuple[str, list[str]]:
+    """The text of a function outside of the module, or "", and the lines that call it. `lines`: of its operations."""
+    case, region, row = function.case, function.region, REGIONS[function.region.kind]
     body = [*_open_rows(function, lines)] if row.loops else []
     # torch.cond wants branches of equal strides, and a gradient may be an expanded tensor.
-    returned = ".contiguous()" if region.kind == "cond" and _has_transform(case, region) else "[0]" * row.loops
+    differentiates = any(REGIONS[one.kind].is_transform for one in list_within(case.regions, region))
+    returned = ".contiguous()" if region.kind == "cond" and differentiates else "[0]" * row.loops
     found = [value + returned for value in function.rows]
     if region.carries:
-        body += [*lines, f"return ({_pack([*_hand_on(case, region, function)])}), ({_pack(found)})"]
+        body += [*lines, f"return ({_pack([*_hand_on(function)])}), ({_pack(found)})"]
     else:
-        body += [*lines, *([f"return {', '.join(found)}"] if results else [])]
+        body += [*lines, *([f"return {', '.join(found)}"] if function.results else [])]
     if row.is_custom:
-        body = [*_read_rows(case, region, lines), *body]
+        body = [*_read_rows(function, lines), *body]
         if region.kind == FUNCTION:
-            return _emit_autograd_function(case, region, function, types, body[:-1])
-        call = f"{name}_function({function.arguments})" if plain else function.call
-        return _emit_custom(case, region, function, body, plain=plain), [function.assign(call)]
-    head = ["", f"def {name}({', '.join(function.parameters)}):", *indent(body), ""]
+            return _emit_autograd_function(function, body[:-1])
+        return _emit_custom(function, body, plain=plain)
+    head = ["", f"def {function.name}({', '.join(function.parameters)}):", *indent(body), ""]
     is_plain = row.is_python or (plain and not row.is_transform)
     if region.carries:
-        return "", [*head, _spell_steps("loop_rows" if is_plain else "scan", region, function)]
-    return "", [*head, *(_spell_plain(function, row.loops) if is_plain else _spell(region, function))]
+        return "", [*head, _spell_steps("loop_rows" if is_plain else "scan", function)]
+    return "", [*head, *(_spell_plain(function) if is_plain else _spell(function))]
 
 
-def _hand_on(case: Case, region: Region, function: _Function) -> Iterator[str]:
+def _hand_on(function: RegionFunction) -> Iterator[str]:
     """The value that a step hands on, or a copy, if its memory is not of this step or is returned twice."""
-    owners = find_owners(case)
+    owners = find_owners(function.case)
     returned = [owners[value] for value in (*function.carried, *function.rows)]
     for value in function.carried:
-        is_own = owners[value] in region.ops and returned.count(owners[value]) == 1
+        is_own = owners[value] in function.region.ops and returned.count(owners[value]) == 1
         yield f"{value}.contiguous()" if is_own else f"fresh_copy({value})"
 
 
-def _spell_steps(loop: str, region: Region, function: _Function) -> str:
+def _spell_steps(loop: str, function: RegionFunction) -> str:
     """The line that runs a function on what the step before hands on and on each row."""
     passed, carried, rows = function.passed, function.carried, function.rows
     starts, given = [f"fresh_copy({value})" for value in passed[: len(carried)]], passed[len(carried) :]
     kept = [value if value in function.results else "_" for value in carried]
     targets = f"({_pack(kept)})", f"({_pack(rows)})" if rows else "_"
     call = f"{loop}(lambda state, rows: {function.name}(*state, *rows), ({_pack(starts)}), ({_pack(given)})"
-    return f"{', '.join(targets)} = {call}{_REVERSE * region.reverse})"
+    return f"{', '.join(targets)} = {call}{_REVERSE * function.region.reverse})"
 
 
-def _read_rows(case: Case, region: Region, lines: Sequence[str]) -> Iterator[str]:
+def _read_rows(function: RegionFunction, lines: Sequence[str]) -> Iterator[str]:
     """The lines that give a function outside of the module the sizes that loops around it have."""
-    rows = {outer.over for outer in list_around(case.regions, region) if REGIONS[outer.kind].loops}
+    rows = {outer.over for outer in list_around(function.case.regions, function.region) if outer.over}
     yield from (f"{size} = 1" for size in sorted(rows) if any(size in line for line in lines))
 
 
-def emit_alike(
-    case: Case,
-    alike: Sequence[Region],
-    types: Mapping[str, TensorType],
-    name: str,
-    bodies: Sequence[Sequence[Sequence[str]]],
-    *,
-    plain: bool,
-) -> tuple[str, str]:
+def emit_alike(function: RegionFunction, bodies: Sequence[Sequence[Sequence[str]]], *, plain: bool) -> tuple[str, str]:
     """The text of the function or class that regions share, and the expression that makes it with a number.
 
+    function: of the first region
     bodies: for each region, for each of its operations, its lines
     """
-    first, option = alike[0], alike[0].option
-    function = _make_function(case, first, types, name, ())
+    name, option = function.name, function.region.option
     number = function.free("number") if option == "closure" else "self.number"
-    lines = choose_lines(bodies, number)
-    body = [*_read_rows(case, first, lines), *lines, f"return {', '.join(function.results)}"]
+    lines, parameters = _choose_lines(bodies, number), function.parameters
+    body = [*_read_rows(function, lines), *lines, f"return {', '.join(function.results)}"]
     if option == "closure":
         maker = function.free(f"make_{name}")
-        return emit_maker(maker, name, number, function.parameters, body, plain=plain), maker
-    kind = function.free(name.capitalize())
-    text = emit_class(kind, function.parameters, body, plain=plain)
+        return _emit_maker(maker, number, name, _define_region(name, parameters, body, plain=plain)), maker
+    kind, passed = function.free(name.capitalize()), ("self", *parameters)
+    text = _emit_class(kind, "self.number = number", _define_region("forward", passed, body, plain=plain))
     if option == "layer":
         return text, kind
-    outer = function.free(f"{kind}Around")
-    return text + emit_class_around(outer, kind, function.parameters, plain=plain), outer
+    outer, call = function.free(f"{kind}Around"), f"return self.layer({', '.join(parameters)})"
+    around = _define_region("forward", passed, [call], plain=plain)
+    return text + _emit_class(outer, f"self.layer = {kind}(number)", around), outer
 
 
-def emit_call(case: Case, region: Region, types: Mapping[str, TensorType], name: str, local: Sequence[str]) -> str:
-    """The line that calls the function `name` of a region."""
-    function = _make_function(case, region, types, name, local)
-    return function.assign(function.call)
+def _choose_lines(bodies: Sequence[Sequence[Sequence[str]]], number: str) -> list[str]:
+    """The lines of one body for all.
+
+    bodies: for each region, for each of its operations, the lines
+    number: the text that gives the number of the region
+    """
+    lines: list[str] = []
+    for of_one in zip(*bodies, strict=True):
+        forms = [*dict.fromkeys(map(tuple, of_one))]
+        if len(forms) == 1:
+            lines += forms[0]
+            continue
+        for form in forms:
+            numbers = [place for place, text in enumerate(of_one) if tuple(text) == form]
+            is_one = f"== {numbers[0]}" if len(numbers) == 1 else f"in {tuple(numbers)}"
+            word = "if" if form == forms[0] else "elif"
+            lines += ["else:" if form == forms[-1] else f"{word} {number} {is_one}:", *indent(form)]
+    return lines
 
 
-def _make_function(
-    case: Case, region: Region, types: Mapping[str, TensorType], name: str, local: Sequence[str]
-) -> _Function:
-    parameters, results = list_arguments(case, region, types), list_results(case, region)
-    own = {item.name for item in case.inputs if item.parameter and item.name not in local}
-    passed = tuple(f"self.{value}" if value in own else value for value in parameters)
-    shapes = [", ".join(map(str, types[value].shape)) + "," * (types[value].rank == 1) for value in results]
-    like = [f"dtype=torch.{types[value].dtype}, device={passed[0]}.device" for value in results]
-    zeros = tuple(f"torch.zeros(({shape}), {form})" for shape, form in zip(shapes, like, strict=True))
-    floating = tuple(value for value in parameters if category(types[value].dtype) == 2)
-    free = partial(free_name, taken={name, *types, *case.sizes})
-    carried = tuple(carry.next for carry in region.carries)
-    return _Function(name, tuple(parameters), floating, passed, tuple(results), zeros, region.over, carried, free)
+def _emit_maker(maker: str, number: str, name: str, function: Sequence[str]) -> str:
+    """A function whose results, functions named `name`, differ in the number that they close over."""
+    return _join([f"def {maker}({number}):", *indent([*function, "", f"return {name}"])])
 
 
-def _open_rows(function: _Function, lines: Sequence[str]) -> Iterator[str]:
+def _emit_class(name: str, line: str, forward: Sequence[str]) -> str:
+    """A class of layers that differ in the number that the line of `__init__` reads."""
+    start = ["def __init__(self, number):", *indent(["super().__init__()", line]), ""]
+    return _join([f"class {name}(nn.Module):", *indent([*start, *forward])])
+
+
+def _define_region(name: str, parameters: Sequence[str], body: Sequence[str], *, plain: bool) -> list[str]:
+    """The lines of a function that is a region."""
+    return [*[_DECORATOR] * (not plain), f"def {name}({', '.join(parameters)}):", *indent(body)]
+
+
+def _join(lines: Sequence[str]) -> str:
+    return "\n\n" + "\n".join(lines) + "\n"
+
+
+def _open_rows(function: RegionFunction, lines: Sequence[str]) -> Iterator[str]:
     names = function.parameters[len(function.carried) :]
     yield f"{', '.join(names)} = {', '.join(f'{name}[None]' for name in names)}"
-    if any(function.over in line for line in lines):
-        yield f"{function.over} = 1"
+    if any(function.region.over in line for line in lines):
+        yield f"{function.region.over} = 1"
 
 
 def open_autocast(device: str, dtype: str, lines: Sequence[str]) -> list[str]:
@@ -194,17 +214,17 @@ def open_autocast(device: str, dtype: str, lines: Sequence[str]) -> list[str]:
     return [f"with torch.autocast({device}.type, {option}):", *indent(lines)]
 
 
-def _spell_plain(function: _Function, loops: bool) -> list[str]:
-    if not loops:
-        return [function.assign(function.call)]
+def _spell_plain(function: RegionFunction) -> list[str]:
+    if not REGIONS[function.region.kind].loops:
+        return [function.call]
     rows = f"{function.name}(*rows) for rows in zip({function.arguments})"
     is_single = len(function.results) == 1
     return [function.assign(f"torch.stack([{rows}])" if is_single else f"map(torch.stack, zip(*({rows})))")]
 
 
-def _spell(region: Region, function: _Function) -> list[str]:
+def _spell(function: RegionFunction) -> list[str]:
     """The lines that call the function."""
-    name, packed, results = function.name, function.packed, function.results
+    region, name, packed, results = function.region, function.name, function.packed, function.results
     match region.kind:
         case "cond":
             other, first = function.free("otherwise"), function.passed[0]
@@ -245,19 +265,21 @@ def _spell(region: Region, function: _Function) -> list[str]:
     return [function.assign(f"checkpoint({name}, {function.arguments}, use_reentrant=False)")]
 
 
-def _spell_while_loop(function: _Function) -> list[str]:
+def _spell_while_loop(function: RegionFunction) -> list[str]:
     """Each step takes a row of the arguments and writes a row of the result."""
     step, row, at, zeros = (function.free(name) for name in ("step", "row", "at", "zeros"))
-    result = function.results[0]
+    result, device = function.results[0], f"{function.passed[0]}.device"
+    kind = function.types[result]
+    shape = ", ".join(map(str, kind.shape)) + "," * (kind.rank == 1)
     rows = ", ".join(f"{value}.index_select(0, {at})[0]" for value in function.passed)
-    start = f"torch.zeros((), dtype=torch.int64, device={function.passed[0]}.device)"
+    start = f"torch.zeros((), dtype=torch.int64, device={device})"
     return [
         f"def {step}({row}, {result}):",
         f"    {at} = {row}.reshape(1)",
         f"    return {row} + 1, {result}.index_copy(0, {at}, {function.name}({rows})[None])",
         "",
-        f"{zeros} = {function.zeros[0]}",
-        f"_, {result} = torch.while_loop(lambda {row}, _: {row} < {function.over}, {step}, ({start}, {zeros}))",
+        f"{zeros} = torch.zeros(({shape}), dtype=torch.{kind.dtype}, device={device})",
+        f"_, {result} = torch.while_loop(lambda {row}, _: {row} < {function.region.over}, {step}, ({start}, {zeros}))",
     ]
 
 
@@ -288,29 +310,29 @@ def _pack(names: Sequence[str]) -> str:
     return ", ".join(names) + "," * (len(names) == 1)
 
 
-def _emit_autograd_function(
-    case: Case, region: Region, function: _Function, types: Mapping[str, TensorType], body: Sequence[str]
-) -> tuple[str, list[str]]:
+def _emit_autograd_function(function: RegionFunction, body: Sequence[str]) -> tuple[str, list[str]]:
     """The class, and the lines that apply it."""
-    name, result = function.free(function.name.capitalize()), function.results[0]
-    forms = {value: (types[value].sizes(case.sizes), types[value].dtype) for value in (*function.parameters, result)}
+    name, result, option = function.free(function.name.capitalize()), function.results[0], function.region.option
+    kinds = {value: function.types[value] for value in (*function.parameters, result)}
+    forms = {value: (kind.sizes(function.case.sizes), kind.dtype) for value, kind in kinds.items()}
     alike = [value for value in function.parameters if forms[value] == forms[result]]
-    lines = emit_function(region.option, name, function.parameters, alike, body, result, function.free)
+    lines = emit_function(option, name, function.parameters, alike, body, result, function.free)
     text = "\n\n" + "\n".join(lines) + "\n"
-    if not writes_argument(region.option):
+    if not writes_argument(option):
         return text, [function.assign(f"{name}.apply({function.arguments})")]
     first, *others = function.passed
     return text, [f"{result} = {first}.clone()", f"{name}.apply({', '.join((result, *others))})"]
 
 
-def _emit_custom(case: Case, region: Region, function: _Function, body: Sequence[str], *, plain: bool) -> str:
-    name, count = function.name, len(function.results)
+def _emit_custom(function: RegionFunction, body: Sequence[str], *, plain: bool) -> tuple[str, list[str]]:
+    """The operation, and the line that calls it."""
+    case, name, count = function.case, function.name, len(function.results)
     kind = {0: "None", 1: "torch.Tensor"}.get(count, f"tuple[{', '.join(['torch.Tensor'] * count)}]")
     tensors = ", ".join(f"{value}: torch.Tensor" for value in function.parameters)
     text = "\n".join([f"def {name}_function({tensors}) -> {kind}:", *indent(body)])
     if plain:
-        return f"\n\n{text}\n"
-    written = tuple(list_written_operands(case, region))
+        return f"\n\n{text}\n", [function.assign(f"{name}_function({function.arguments})")]
+    written = tuple(list_written_operands(case, function.region))
     fake = f"{name}_function" if count else "lambda *given: None"
     lines = [
         f"{text}\n\n",
@@ -318,11 +340,12 @@ def _emit_custom(case: Case, region: Region, function: _Function, body: Sequence
         f"{name}.register_fake({fake})",
     ]
     text = "\n\n" + "\n".join(lines) + "\n"
-    names, floating = function.parameters, function.floating
+    names = function.parameters
+    floating = [value for value in names if category(function.types[value].dtype) == 2]
     if not (case.may_train and floating):
-        return text
+        return text, [function.call]
     found = {value: f"found[{number}]" for number, value in enumerate(floating)}
-    return text + _GRADIENT.format(
+    gradient = _GRADIENT.format(
         name=name,
         parameters=_pack(names),
         results=f"{name}_function({', '.join(names)})" if count > 1 else f"({name}_function({', '.join(names)}),)",
@@ -330,3 +353,4 @@ def _emit_custom(case: Case, region: Region, function: _Function, body: Sequence
         wanted=_pack(floating),
         slots=_pack([str(found.get(value)) for value in names]),
     )
+    return text + gradient, [function.call]

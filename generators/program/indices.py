@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from generators.errors import add_place, require_of
+from generators.errors import require_of
 from generators.program.case import Case, Op, TensorType
 from generators.program.ops import VIEWS, complete_attributes
 from generators.program.sizes import Size, product
@@ -69,24 +69,20 @@ def check_indices(case: Case, types: Mapping[str, TensorType]) -> None:
         attrs = complete_attributes(op)
         if (op.kind == "arange" and attrs["step"] > 0) or (op.kind == "linspace" and attrs["start"] <= attrs["stop"]):
             rising.add(op.name)
-        with add_place("ops", op.name):
-            if op.kind == "bucketize":
-                require_of(op.name, op.args[1] in rising, "the boundaries are no rising range", Reason.UNSORTED)
-            elif op.kind == "grouped_mm":
-                fits = _counts_all(case, types, stops, op)
-                require_of(
-                    op.name, fits, "the ends are no running sum of a histogram that counts all rows", Reason.UNGROUPED
-                )
+        if op.kind == "bucketize":
+            require_of(op.name, op.args[1] in rising, "the boundaries are no rising range", Reason.UNSORTED)
+        elif op.kind == "grouped_mm":
+            fits = _counts_all(case, types, stops, op)
+            require_of(
+                op.name, fits, "the ends are no running sum of a histogram that counts all rows", Reason.UNGROUPED
+            )
         if op.kind in _INDEXED:
             indexed, indices = _INDEXED[op.kind]
             sizes = types[op.name if indexed is None else op.args[indexed]].sizes(case.sizes)
             first = -1 if indexed is None else attrs.get("dim", 0)
             for axis, name in enumerate(op.args[indices], first % len(sizes)):
-                with add_place("ops", op.name):
-                    fits = stops.get(name, 0) <= sizes[axis]
-                    require_of(
-                        op.name, fits, f"the indices {name!r} reach beyond an axis of {sizes[axis]}", Reason.INDEX
-                    )
+                fits = stops.get(name, 0) <= sizes[axis]
+                require_of(op.name, fits, f"the indices {name!r} reach beyond an axis of {sizes[axis]}", Reason.INDEX)
 
 
 def _find_stops(case: Case, types: Mapping[str, TensorType]) -> dict[str, int]:

@@ -171,7 +171,7 @@ def _spell(case: Case, op: Op, types: Mapping[str, TensorType]) -> list[str]:
     if not names:
         return []
     spec, kinds = OPS[op.kind], [types[arg] for arg in op.args]
-    line = Line(op.name, op.kind, op.args, kinds, complete_attributes(op), "device", names)
+    line = Line(op.name, spec, op.args, kinds, complete_attributes(op), "device", names)
     texts = [*spec.before(line), spec.emit(line), spec.emit(line, plain=True)]
     own = spec.init(line) == spec.init(replace(line, names={}))
     # No name of a number occurs in the text without numbers, whose arguments have names of their own.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from generators.errors import add_place, require
+from generators.errors import add_place, require, require_word
 from generators.program.autograd_functions import FUNCTION_OPTIONS, is_transformable
 from generators.program.case import AUTOCAST, Case, Input, Op, Region, TensorType
 from generators.program.changes import is_layer
@@ -155,9 +155,9 @@ def list_alike(case: Case, region: Region, types: Mapping[str, TensorType]) -> l
         written = [OPS[op.kind].writes for op in ops]
         return one.option, loops, given, shapes, written, wires, [places[name] for name in results]
 
-    if region.option not in SHARED or _list_within(case.regions, region):
+    if region.option not in SHARED or list_within(case.regions, region):
         return [region]
-    alone = [one for one in case.regions if one.option in SHARED and not _list_within(case.regions, one)]
+    alone = [one for one in case.regions if one.option in SHARED and not list_within(case.regions, one)]
     return [one for one in alone if one == region or describe(one) == describe(region)]
 
 
@@ -166,7 +166,7 @@ def list_around(regions: Sequence[Region], region: Region) -> list[Region]:
     return [other for other in regions[: regions.index(region)] if {*region.ops} <= {*other.ops}]
 
 
-def _list_within(regions: Sequence[Region], region: Region) -> list[Region]:
+def list_within(regions: Sequence[Region], region: Region) -> list[Region]:
     return [other for other in regions[regions.index(region) + 1 :] if {*other.ops} <= {*region.ops}]
 
 
@@ -215,11 +215,7 @@ def check_regions(case: Case, types: Mapping[str, TensorType], infer: Infer) -> 
             not (case.checkpoint and list_indirect(case)), "a scan is not allowed beside checkpoint", Reason.SCANNED
         )
         for at, region in enumerate(case.regions):
-            require(
-                region.kind in REGIONS,
-                f"kind is {region.kind!r}, expected one of {', '.join(REGIONS)}",
-                Reason.MALFORMED,
-            )
+            require_word(region, "kind", REGIONS, Reason.MALFORMED)
             missing = next((name for name in region.ops if name not in places), None)
             require(missing is None, f"{missing!r} is no operation", Reason.MALFORMED)
             found = [places[name] for name in region.ops]

@@ -2,6 +2,7 @@
 
 from dataclasses import fields
 
+from generators.program.calls import CALL_WORDS
 from generators.program.case import AROUND, MODES, Case, Input, LaterCall, Number, Op
 from generators.program.given import Given
 from generators.program.numbers import FORMULAS
@@ -13,9 +14,6 @@ from generators.program.type_check import attributes
 from generators.program.values import DISTRIBUTIONS, LAYOUTS
 
 _DTYPE_RANK = {"float32": 0, "bool": 1, "int64": 2}
-
-SIMPLER_CALLS = {"values": ("equal", "same"), "under": ("inference", "training"), "step": ("sgd",), "around": AROUND}
-"""Words of fields of later calls, simplest first; any other word is less simple."""
 
 
 def sort_key(case: Case) -> tuple[float, ...]:
@@ -68,11 +66,7 @@ def _count_differences(call: LaterCall) -> float:
     cost: float = 2.0 * sum(getattr(call, field.name) != field.default for field in fields(call)) + len(call.sizes)
     cost += sum(size for _, size in call.sizes) / 1000 + len(call.changes)
     cost += len(call.numbers) + sum(_number_cost(value) for _, value in call.numbers) / 10
-    return cost + sum(
-        (words.index(word) if word in words else len(words)) / 10
-        for name, words in SIMPLER_CALLS.items()
-        if (word := getattr(call, name))
-    )
+    return cost + sum(words.index(getattr(call, name)) / 10 for name, words in CALL_WORDS.items())
 
 
 def _count_uses(number: Number) -> float:

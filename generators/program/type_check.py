@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from generators.errors import CaseError, accepts, add_place, require
+from generators.errors import CaseError, accepts, add_place, require, require_of, require_word
 from generators.program.calls import at_call, check_calls, keep_sharing, list_arounds, list_variable
-from generators.program.case import AROUND, AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
+from generators.program.case import AROUND, AUTOCAST, MODES, Attr, Case, Input, Op, SharedSlice, TensorType, Values
 from generators.program.changes import keep_changes
 from generators.program.contracts import check_contract
 from generators.program.given import check_given
@@ -25,8 +25,8 @@ from generators.program.references import list_dims, map_references
 from generators.program.regions import check_regions, list_autocasts
 from generators.program.settings import check_settings
 from generators.program.sizes import Size, show
-from generators.program.values import COMPLEX, DISTRIBUTIONS, DTYPES, LAYOUTS
-from generators.program.writes import check_memory, check_part, find_owners, list_written
+from generators.program.values import COMPLEX, DISTRIBUTIONS, DTYPES, LAYOUTS, category
+from generators.program.writes import check_memory, find_owners, list_written
 from generators.reasons import Reason
 from generators.records import NameOf
 
@@ -54,22 +54,19 @@ MAX_ELEMENTS = 1 << 26
 """The most elements of a value: 256 MiB in float32, 512 MiB in the float64 reference. A case is meant to be small."""
 MAX_LINES = 2000
 MAX_RANK = 8
+_WORDS = {"mode": MODES, "autocast": (None, *AUTOCAST), "around": ("", *AROUND[1:-1])}
 MOST_TIMES = 100
 """How often an earlier case may run in a row."""
 
 
 def attributes(op: Op) -> dict[str, Any]:
     """All attributes of an operation, defaults filled in. Raises CaseError on an unknown operation or attribute."""
-    spec, given = OPS.get(op.kind), dict(op.attrs)
-    if spec is None:
-        raise CaseError(f"op {op.name!r}: unknown operation {op.kind!r}")
-    for name in given:
-        if name not in spec.attributes:
-            known = ", ".join(spec.attributes) or "none"
-            raise CaseError(f"op {op.name!r}: {op.kind} has no attribute {name!r}; it has: {known}")
-    for name, a in spec.attributes.items():
-        if a.required and name not in given:
-            raise CaseError(f"op {op.name!r}: {op.kind} needs the attribute {name!r}, {a.kind.value}")
+    require_of(op.name, op.kind in OPS, f"unknown operation {op.kind!r}")
+    known, given = OPS[op.kind].attributes, dict(op.attrs)
+    for name in (name for name in given if name not in known):
+        require_of(op.name, False, f"{op.kind} has no attribute {name!r}; it has: {', '.join(known) or 'none'}")
+    for name in (name for name, row in known.items() if row.required and name not in given):
+        require_of(op.name, False, f"{op.kind} needs the attribute {name!r}, {known[name].kind.value}")
     return complete_attributes(op)
 
 
@@ -85,7 +82,7 @@ def infer(
     equations: gets the pairs of sizes that the operation needs equal
     """
     attrs, spec = attributes(op), OPS[op.kind]
-    try:
+    with add_place("ops", op.name, f"op {op.name!r} ({op.kind})"):
         for name, value in attrs.items():
             _check_attribute(name, spec.attributes[name], value)
         least, most = spec.arity
@@ -98,8 +95,6 @@ def infer(
         args = tuple(types[name] for name in op.args)
         result = spec.infer(Operands(args, attrs, dims, autocast, [] if equations is None else equations))
         _check_shape(result, result.sizes(dims))
-    except CaseError as error:
-        raise CaseError(f"op {op.name!r} ({op.kind}): {error}", error.mistake) from None
     return result
 
 
@@ -137,8 +132,7 @@ def types_of(case: Case) -> dict[str, TensorType]:
     """The type of every input and value. Raises CaseError if the program is not well typed."""
     types, sizes, casts = {i.name: i.type for i in case.inputs}, case.sizes, list_autocasts(case)
     for op in case.ops:
-        with add_place("ops", op.name):
-            types[op.name] = infer(op, types, sizes, casts[op.name])
+        types[op.name] = infer(op, types, sizes, casts[op.name])
     return types
 
 
@@ -150,24 +144,17 @@ def _check_before(case: Case) -> None:
             Reason.SIZE,
         )
         require(not earlier.case.before, f"before: case {number} has earlier cases of its own", Reason.EARLIER)
-        try:
+        with add_place("before", said=f"before: case {number}"):
             check(earlier.case)
-        except CaseError as error:
-            raise CaseError(f"before: case {number}: {error}") from None
 
 
 def check(case: Case) -> dict[str, TensorType]:
     """The types of a case's values. Raises CaseError, a single line, on anything that is not a valid case."""
     with add_place("dims"):
         _check_dims(case)
-    with add_place("mode"):
-        require(case.mode in MODES, f"mode is {case.mode!r}, expected one of {', '.join(MODES)}")
-    with add_place("autocast"):
-        known = case.autocast in (None, *AUTOCAST)
-        require(known, f"autocast is {case.autocast!r}, expected one of {', '.join(AUTOCAST)}")
-    with add_place("around"):
-        known = case.around in ("", *AROUND[1:-1])
-        require(known, f"around is {case.around!r}, expected one of {', '.join(AROUND[1:-1])}")
+    for field, words in _WORDS.items():
+        with add_place(field):
+            require_word(case, field, words)
     with add_place("around_backward"):
         needed = not case.around_backward or (case.has_around and case.may_train)
         require(needed, "around_backward: no call under autocast trains", Reason.MALFORMED)
@@ -189,14 +176,11 @@ def check(case: Case) -> dict[str, TensorType]:
             require(name not in seen, f"name {name!r} is defined twice")
         seen.add(name)
     for item in case.inputs:
-        with add_place("inputs", item.name):
-            try:
-                _check_input(item, case.sizes)
-            except CaseError as error:
-                raise CaseError(f"{'parameter' if item.parameter else 'input'} {item.name!r}: {error}") from None
+        with add_place("inputs", item.name, f"{'parameter' if item.parameter else 'input'} {item.name!r}"):
+            _check_input(item, case.sizes)
         with add_place("inputs", item.name):
             if item.part is not None:
-                check_part(case, item, item.part)
+                _check_part(case, item, item.part)
     with add_place("inputs"):
         require(bool(case.arguments), "a case needs at least one input that is not a parameter", Reason.ARGUMENTLESS)
     types = types_of(case)
@@ -279,6 +263,29 @@ def _check_input(item: Input, dims: Mapping[str, int]) -> None:
     fits = values.param.is_integer() or (0 < values.param < 1 and "{kept}" in kind.template)
     require(fits and abs(values.param) < 1 << 31, f"param {values.param} of values {values.kind!r} is no integer")
     require(bool(kind.param) or not values.param, f"values {values.kind!r} have no param")
+
+
+def _check_part(case: Case, item: Input, part: SharedSlice) -> None:
+    """Raises CaseError unless the argument is a slice of another input, of the same floating dtype."""
+    owners = {other.name: other for other in case.inputs if other.part is None and other is not item}
+    require(part.of in owners, f"part of {part.of!r}, expected another input that is no part")
+    owner, is_axis = owners[part.of], not item.parameter and 0 <= part.dim < len(item.shape)
+    require(is_axis, f"dim {part.dim} is no axis of an argument")
+    require(category(item.dtype) == 2 and item.dtype == owner.dtype, "a part has its owner's floating dtype")
+    is_plain = (item.values, item.layout) == (Values(), "contiguous")
+    require(is_plain, "a part has no values and no layout of its own")
+    whole, sizes = owner.type.sizes(case.sizes), item.type.sizes(case.sizes)
+    stop = part.start.value(case.sizes) + sizes[part.dim]
+    fits = len(whole) == len(sizes) and part.start.value(case.sizes) >= 0 and stop <= whole[part.dim]
+    fits &= sizes == (*whole[: part.dim], sizes[part.dim], *whole[part.dim + 1 :])
+    require(fits, f"sizes {list(sizes)} from {part.start} along axis {part.dim} are no slice of {list(whole)}")
+    # The gradient of a slice of a parameter is that of the parameter.
+    leaves = (item,) if owner.parameter else (item, owner)
+    kept = not any(one.is_differentiated for one in leaves) if case.training else not case.may_train
+    require(kept, "arguments that share memory have requires_grad: false from the first call on, if a call trains")
+    is_whole = (*item.shards, *owner.shards) == (None,) * 4
+    require(is_whole, "arguments that share memory are not split over ranks")
+    require(not case.contracts, "contracts are not allowed beside arguments that share memory")
 
 
 def prune(case: Case) -> Case:

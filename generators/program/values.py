@@ -25,8 +25,6 @@ COMPLEX = "complex64"  # a dtype of results only
 LOWEST = {"float32": -3.4028234663852886e38, "bfloat16": -3.3895313892515355e38, "float16": -65504.0}
 LOWEST |= {"float64": -1.7976931348623157e308}
 """The lowest finite number of each floating dtype."""
-EPS = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10, "float64": 2.0**-52}
-"""The distance from 1 to the next number of each floating dtype."""
 RANGES = {"bool": (0, 1), "uint8": (0, 255)}
 RANGES |= {f"int{bits}": (-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32, 64)}
 """The least and the largest number of each dtype without fractions."""

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from generators.errors import add_place, require, require_of
-from generators.program.case import Case, Input, Op, SharedSlice, TensorType, Values
+from generators.program.case import Case, Op, TensorType
 from generators.program.ops import KERNELS, OPS, complete_attributes
 from generators.program.ops.spec import Memory
 from generators.program.sizes import Size
-from generators.program.values import category
 from generators.reasons import Reason
 
 
@@ -89,55 +88,6 @@ def _check_reads_by_strides(case: Case, types: Mapping[str, TensorType]) -> None
             room = min(math.prod(types[name].sizes(case.sizes)) for name in memory)
             fits = last < room and not expanded.intersection(memory)
             require(fits, f"op {op.name!r} reads place {last} of at most {room}", Reason.STRIDES)
-
-
-def check_part(case: Case, item: Input, part: SharedSlice) -> None:
-    """Raises CaseError unless the argument is a slice of another input, of the same floating dtype."""
-    owner = next((other for other in case.inputs if other.name == part.of and other.part is None), None)
-    require(
-        owner is not None and owner is not item,
-        f"part of {part.of!r}, expected another input that is no part",
-        Reason.MALFORMED,
-    )
-    assert owner is not None
-    require(
-        not item.parameter and 0 <= part.dim < len(item.shape),
-        f"dim {part.dim} is no axis of an argument",
-        Reason.MALFORMED,
-    )
-    require(
-        category(item.dtype) == 2 and item.dtype == owner.dtype,
-        "a part has its owner's floating dtype",
-        Reason.MALFORMED,
-    )
-    require(
-        (item.values, item.layout) == (Values(), "contiguous"),
-        "a part has no values and no layout of its own",
-        Reason.MALFORMED,
-    )
-    whole, sizes = owner.type.sizes(case.sizes), item.type.sizes(case.sizes)
-    stop = part.start.value(case.sizes) + sizes[part.dim]
-    fits = len(whole) == len(sizes) and part.start.value(case.sizes) >= 0 and stop <= whole[part.dim]
-    fits &= sizes == (*whole[: part.dim], sizes[part.dim], *whole[part.dim + 1 :])
-    require(
-        fits,
-        f"sizes {list(sizes)} from {part.start} along axis {part.dim} are no slice of {list(whole)}",
-        Reason.MALFORMED,
-    )
-    # The gradient of a slice of a parameter is that of the parameter.
-    leaves = (item,) if owner.parameter else (item, owner)
-    kept = not any(one.is_differentiated for one in leaves) if case.training else not case.may_train
-    require(
-        kept,
-        "arguments that share memory have requires_grad: false from the first call on, if a call trains",
-        Reason.MALFORMED,
-    )
-    require(
-        (*item.shards, *owner.shards) == (None,) * 4,
-        "arguments that share memory are not split over ranks",
-        Reason.MALFORMED,
-    )
-    require(not case.contracts, "contracts are not allowed beside arguments that share memory", Reason.MALFORMED)
 
 
 def check_memory(case: Case, types: Mapping[str, TensorType]) -> None:
@@ -278,8 +228,6 @@ def _check_in_place(case: Case) -> None:
     uses = Counter([*(arg for op in case.ops for arg in op.args), *case.returns])
     for op in filter(is_in_place, case.ops):
         target = case.makers.get(op.args[0])
-        with add_place("ops", op.name):
-            owned = target is not None and OPS[target.kind].owns_memory and uses[target.name] == 1
-            require_of(
-                op.name, owned, "only a new tensor with no other use can be overwritten in place", Reason.OVERWRITTEN
-            )
+        owned = target is not None and OPS[target.kind].owns_memory and uses[target.name] == 1
+        mistake = "only a new tensor with no other use can be overwritten in place"
+        require_of(op.name, owned, mistake, Reason.OVERWRITTEN)

@@ -21,10 +21,10 @@ import pytest
 from corpus import entry as corpus_entry
 from corpus.entry import Entry
 from fuzz.attribution.attribute import find_cause
-from fuzz.campaign import examination, investigation_runner
-from fuzz.campaign.examination import examine_minimum
+from fuzz.campaign import investigation_runner
 from fuzz.campaign.options import DiskFull, StopCondition, StopReason
 from fuzz.campaign.session import run_campaign
+from fuzz.known_bugs import identify
 from fuzz.run_store import Results
 from generators.errors import UserError
 from generators.program.case import Case
@@ -248,7 +248,7 @@ def test_experiments_that_end_early_double_no_finding(
                     during.setattr(shutil, "disk_usage", lambda path: usage(path)._replace(free=0))
                 return find_cause(*asked)
 
-        patched.setattr(examination, "find_cause", find)
+        patched.setattr(investigation_runner, "find_cause", find)
         ending = run_campaign(given, lambda *_, **__: other)
     assert isinstance(ending.error, DiskFull) is (end == "disk")
     assert rows(given)[1].get("duplicate", 0) == (end == "nothing")
@@ -267,8 +267,8 @@ def test_a_finding_whose_file_is_not_written_is_known_to_other_threads(
     both, examined = threading.Barrier(2, timeout=300.0), set[int]()
     write, failed = corpus_entry.write, list[Path]()
 
-    def examine_both(*asked: Any) -> Any:
-        answer = examine_minimum(*asked)
+    def examine_both(*asked: Any, **options: Any) -> Any:
+        answer = identify(*asked, **options)
         if threading.get_ident() not in examined:
             examined.add(threading.get_ident())
             both.wait()
@@ -281,7 +281,7 @@ def test_a_finding_whose_file_is_not_written_is_known_to_other_threads(
         raise UserError(f"{path}: can't be written") from OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(investigation_runner, "examine_minimum", examine_both)
+        patched.setattr(investigation_runner, "identify", examine_both)
         patched.setattr(corpus_entry, "write", write_later)
         assert isinstance(run_campaign(given, lambda _, index, **__: cases[index % 2]).error, DiskFull)
     assert not failed[0].exists()

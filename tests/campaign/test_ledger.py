@@ -17,9 +17,9 @@ from corpus.entry import Entry, Found
 from corpus.ledger import Ledger
 from fuzz.ask.worker_process import Stopped
 from fuzz.attribution.decide import load_ledger
-from fuzz.campaign.known_bugs import KnownBugs
 from fuzz.campaign.session import RunResult, run_campaign
 from fuzz.campaign.suspicion_queue import SuspicionQueue
+from fuzz.known_bugs import KnownBugs
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Raised
 from fuzz.run_store import FindingRow, Results
@@ -293,10 +293,10 @@ def test_a_known_bug_is_not_saved_as_new_by_an_interrupt(tmp_path: Path, monkeyp
     given = options(tmp_path, "2x", rules=[OTHER], ledger=listed)
     with monkeypatch.context() as interrupted:
 
-        def stop(*_: object) -> None:
+        def stop(*_: object, **__: object) -> None:
             raise Stopped
 
-        interrupted.setattr("fuzz.campaign.investigation_runner.examine_minimum", stop)
+        interrupted.setattr("fuzz.campaign.investigation_runner.identify", stop)
         assert run_campaign(given, sampler("relu")).new == 0
     assert found(given) == [] and events(given, "SuspicionClosed") == []
     run_campaign(given, sampler("relu"))

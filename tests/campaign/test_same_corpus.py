@@ -12,10 +12,10 @@ from corpus import entry as corpus_entry
 from corpus.entry import CASE_SUFFIX, Entry, Found
 from corpus.ledger import Ledger
 from fuzz.campaign import investigation_runner
-from fuzz.campaign.examination import examine_minimum
 from fuzz.campaign.investigation import Conclusion, Investigation
 from fuzz.campaign.options import Options
 from fuzz.campaign.session import run_campaign
+from fuzz.known_bugs import identify
 from tests.campaign.fakes import case, options, sampler
 from tests.campaign.test_campaign import WRONG, events, found, rows
 from triage.cluster.clusters import load_clusters
@@ -35,15 +35,15 @@ def after(monkeypatch: pytest.MonkeyPatch, step: str, act: Callable[[], object])
             acts.pop()()
         return made
 
-    def examine(*asked: Any) -> Any:
-        made = examine_minimum(*asked)
+    def examine(*asked: Any, **options: Any) -> Any:
+        made = identify(*asked, **options)
         if step == "experiments" and acts:
             acts.pop()()
         return made
 
     run = Investigation.run
     monkeypatch.setattr(Investigation, "run", shrink)
-    monkeypatch.setattr(investigation_runner, "examine_minimum", examine)
+    monkeypatch.setattr(investigation_runner, "identify", examine)
 
 
 def find_elsewhere(tmp_path: Path, kind: str) -> Entry:

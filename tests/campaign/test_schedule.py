@@ -55,7 +55,9 @@ def test_a_compiler_waits_for_operations_that_are_new_to_it() -> None:
     schedule = Schedule(("passes", "inductor"))
     schedule.add_time(("passes",), 1e6, {"passes": 1e6})
     assert "inductor" in schedule.subjects_for(case("exp"))
-    schedule.add_time(("passes", "inductor"), 1.0, {"inductor": 1.0})
+    schedule.add_time(("passes", "inductor"), 1.0, {}, ["exp"])
+    assert "inductor" in schedule.subjects_for(case("exp"))  # eager refused the first
+    schedule.add_time(("passes", "inductor"), 1.0, {"inductor": 1.0}, ["exp"])
     again = [schedule.subjects_for(case("exp")) for _ in range(20)]
     assert again.index(("passes", "inductor")) == 8
     assert "inductor" in schedule.subjects_for(case("softmax"))

@@ -12,10 +12,10 @@ import pytest
 from corpus import entry
 from corpus.entry import Entry, Expectation
 from fuzz.bug_identity import Symptom
-from fuzz.campaign.known_bugs import KnownBugs, KnownFinding
 from fuzz.campaign.options import Options
 from fuzz.campaign.search import AttentionSearch, CompilerSearch, load_seeds
 from fuzz.campaign.session import run_campaign
+from fuzz.known_bugs import KnownBug, KnownBugs
 from fuzz.protocol import CoverageItem, CoverageKind, Result, SubjectResult, Verdict
 from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import NotTaken, Refusal
@@ -177,7 +177,7 @@ def test_operations_that_all_compilers_refuse_are_drawn_rarely() -> None:
     assert count(after, other) > count(after, kind)
 
 
-def draw_calls(count: int, *bugs: KnownFinding) -> list[AttentionCall]:
+def draw_calls(count: int, *bugs: KnownBug) -> list[AttentionCall]:
     known = KnownBugs()
     for bug in bugs:
         known.add(bug)
@@ -202,10 +202,10 @@ def test_cases_that_avoid_a_known_bug_come_first(
     features: set[str], rewrites: tuple[WrongRewrite, ...], takes: Callable[[AttentionCall], bool]
 ) -> None:
     symptom = Symptom(Verdict.WRONG_RESULT, NAME, frozenset(), None, frozenset(features), rewrites)
-    before, after = (sum(map(takes, draw_calls(60, *bugs))) for bugs in ((), (KnownFinding("bug", symptom),)))
+    before, after = (sum(map(takes, draw_calls(60, *bugs))) for bugs in ((), (KnownBug("bug", symptom),)))
     assert 1 <= after < before / 2
 
 
 def test_a_bug_that_nothing_avoids_changes_nothing() -> None:
     symptom = Symptom(Verdict.WRONG_RESULT, NAME, frozenset(), None, frozenset())
-    assert draw_calls(10, KnownFinding("bug", symptom)) == draw_calls(10)
+    assert draw_calls(10, KnownBug("bug", symptom)) == draw_calls(10)

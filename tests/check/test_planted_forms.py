@@ -11,8 +11,9 @@ from corpus.ledger import LEDGER
 from fuzz.ask.evaluator import open_evaluator
 from fuzz.ask.question import AnswerCache, Question
 from fuzz.ask.worker_config import WorkerConfig
-from fuzz.attribution.decide import find_decided_bug, load_ledger
+from fuzz.attribution.decide import load_ledger
 from fuzz.attribution.study import Study
+from fuzz.known_bugs import find_decided, read_known_bugs
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import Raised
 from generators.program.case import Case
@@ -120,5 +121,10 @@ def test_only_regions_that_share_a_function_show_the_known_bug_of_these(
         result = evaluator.ask(Question(case, ("passes",))).only
         assert result.verdict is Verdict.WRONG_RESULT
         entry = Entry(case, expect=Expectation("known", subject="passes"))
-        bug = find_decided_bug(Study(AnswerCache(evaluator), entry, "passes", result), load_ledger(LEDGER))
-        assert (bug and bug.id) == known
+        known_bugs = read_known_bugs(load_ledger(LEDGER), evaluator.hello, {})
+        study, alike = (
+            Study(AnswerCache(evaluator), entry, "passes", result),
+            known_bugs.list_alike(known_bugs.symptom(result, case)),
+        )
+        found = find_decided(alike, study, known_bugs)
+        assert (found and found.bug and found.bug.id) == known

@@ -40,7 +40,7 @@ class Asked:
             raise UserError("shows no bug under torch 2.14.0")
         return sfdp(1) if one.found and one.found.verdict == "wrong_result" else sfdp(2, M.COMPILING_RAISES, RANK_ERROR)
 
-    def find_key(self, one: Entry, cause: RootCause, _ledger: Ledger) -> CauseKey:
+    def find_key(self, one: Entry, cause: RootCause) -> CauseKey:
         return self.keys.get(one.case.id, cause.key)
 
 

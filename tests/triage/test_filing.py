@@ -14,7 +14,7 @@ from corpus.ledger import Bug
 from corpus.upstream import Issue, Upstream
 from fuzz.ask.worker_config import ROOT
 from fuzz.protocol import SubjectResult, Verdict
-from generators.program.case import Case
+from generators.program.case import Case, LaterCall
 from generators.program.type_check import attributes
 from tests.programs import program
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES
@@ -174,6 +174,8 @@ def sized(**sizes: int) -> Case:
 
 
 PLAIN, QUERIES, NARROW = casefile.loads(MASKED), casefile.loads(SOFTMAX_OVER_QUERIES), sized(S=2, D=3)
+AGAIN = LaterCall(under="inference")
+CALLED = replace(PLAIN, mode="inference", calls=(AGAIN,), settings=(("memory_planning", True),))
 NUMBERS = load(ROOT / "corpus/known/larger-of-a-float-and-1.case.yaml").case
 
 
@@ -209,8 +211,19 @@ NUMBERS = load(ROOT / "corpus/known/larger-of-a-float-and-1.case.yaml").case
         (
             NUMBERS,
             lambda case: all(float(value) < 1 for call in case.calls for _, value in call.numbers),
-            ["n in the second call != 1.0 or 2.0 or 1.25"],
+            [
+                "n in the second call != 1.0 or 2.0 or 1.25",
+                "passes with the number that at_least_1 gives as an argument",
+            ],
         ),
+        # What edits take away is a condition.
+        (CALLED, lambda case: bool(case.settings), ["passes with no memory_planning"]),
+        (
+            CALLED,
+            lambda case: bool(case.calls),
+            ["passes with the first call alone", "passes with the second call alone"],
+        ),
+        (PLAIN, lambda case: case.training, ["passes with inference"]),
     ],
 )
 def test_a_planted_condition_is_found_and_no_other(

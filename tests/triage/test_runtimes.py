@@ -126,4 +126,4 @@ def test_the_exporter_of_torch_is_a_bug_of_pytorch() -> None:
     script = write_case(bug).write(cause.key)
     assert '# Owner(s): ["module: onnx"]' in script
     assert "test/onnx/exporter/test_api.py" in script
-    assert not runtimes.find_repository(Project.PYTORCH)
+    assert not runtimes.find_form(Project.PYTORCH).repository

@@ -21,11 +21,10 @@ from fuzz.ask.transport import CompilersOff
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.ask.worker_process import WorkerFault
 from fuzz.attribution.attribute import find_cause, study_cheapest
-from fuzz.attribution.decide import decides, find_decided_bug
 from fuzz.attribution.root_cause import RootCause
 from fuzz.attribution.stored import cause_path, read_cause, write_cause
-from fuzz.bug_identity import measured_rewrite
 from fuzz.commands import require_allowed
+from fuzz.known_bugs import KnownBugs, identify, read_known_bugs
 from fuzz.protocol import EAGER, Verdict
 from fuzz.run_store import RESULTS_FILE, FindingRow
 from fuzz.run_summary import RunSummary
@@ -158,7 +157,7 @@ def attribute_findings(
     versions = {name: script_runs.version(name, config.python) for name in packages}
     paths = [cause_path(one.run or LOOSE, one.entry, versions, device or one.entry.device) for one in findings]
     missing = [path for path in paths if read_cause(path) is None]
-    with attributor(config, device) as worker:
+    with attributor(config, device, ledger) as worker:
         for finding, path in zip(findings, paths, strict=True):
             cause = read_cause(path)
             if cause is None:
@@ -173,38 +172,39 @@ def attribute_findings(
                     yield _leave_open(finding, " ".join(str(error).split()))
                     continue
                 write_cause(path, cause)
-            key = cause.key if ledger is None else worker.find_key(finding.entry, cause, ledger)
-            yield Attributed(finding, key, cause)
+            yield Attributed(finding, worker.find_key(finding.entry, cause), cause)
 
 
 class Attributor:
     """Runs experiments on findings with a worker for each device and function of the user's."""
 
-    def __init__(self, config: WorkerConfig, device: str, workers: ExitStack) -> None:
-        self._config, self._device, self._workers = config, device, workers
+    def __init__(self, config: WorkerConfig, device: str, ledger: Ledger | None, workers: ExitStack) -> None:
+        self._config, self._device, self._ledger, self._workers = config, device, ledger, workers
         self._askers: dict[tuple[WorkerConfig, int], Asker] = {}
+        self._known_bugs: dict[WorkerConfig, KnownBugs] = {}
 
     def find_cause(self, entry: Entry) -> RootCause:
         """Raises UserError with the reason if there is none."""
         return find_cause(entry, self._choose_asker(entry))
 
-    def find_key(self, entry: Entry, cause: RootCause, ledger: Ledger) -> CauseKey:
-        """The key of the ledger's bug that experiments show the finding to be; else the key of the finding's cause.
+    def find_key(self, entry: Entry, cause: RootCause) -> CauseKey:
+        """The key of the ledger's bug that the finding is shown to be; else the key of the finding's cause.
 
         Without a named part, two bugs can share a cause. Then the deciding experiments join the key.
         """
-        listed = ledger.find_cause(cause.key)
-        if listed is not None and listed.decided_by in ((), cause.decided_by):
+        ledger = self._ledger
+        listed = ledger.find_cause(cause.key) if ledger else None
+        if ledger is None or (listed is not None and listed.decided_by in ((), cause.decided_by)):
             return cause.key
-        study = study_cheapest(entry, self._choose_asker(entry))
+        asker = self._choose_asker(entry)
+        study = study_cheapest(entry, asker)
         if not study.result.verdict.is_finding:
             return cause.key
-        measured = () if listed is None else tuple(filter(None, map(measured_rewrite, listed.causes)))
-        if listed is not None and decides(listed.decided_by, study, measured):
-            return cause.key
-        bug = find_decided_bug(study, ledger)
-        if bug is not None:
-            return bug.cause
+        if asker.config not in self._known_bugs:
+            self._known_bugs[asker.config] = read_known_bugs(ledger, asker.hello, {})
+        known, _ = identify(study, self._known_bugs[asker.config], cause=cause)
+        if known is not None and known.bug is not None:
+            return known.bug.cause
         if listed is None or cause.key.right:
             return cause.key
         told = tuple(" ".join((name, *arguments)) for name, arguments in cause.decided_by)
@@ -221,10 +221,10 @@ class Attributor:
 
 
 @contextmanager
-def attributor(config: WorkerConfig, device: str = "") -> Iterator[Attributor]:
-    """`device`: the device to run on; "": the device of each finding."""
+def attributor(config: WorkerConfig, device: str = "", ledger: Ledger | None = None) -> Iterator[Attributor]:
+    """`device`: the device to run on; "": the device of each finding. `ledger`: bugs that a finding may be."""
     with ExitStack() as workers:
-        yield Attributor(config, device, workers)
+        yield Attributor(config, device, ledger, workers)
 
 
 def load_attributed(findings: Iterable[Finding]) -> Iterator[Attributed]:

@@ -177,7 +177,8 @@ def build(
 
 def _run_eager(known: Bug | None, scripts: ScriptRuns) -> tuple[str, str]:
     """A person's script that shows a bug without compiling, and the line by which it ends; "" for both without one."""
-    eager = _read_eager(known)
+    script = REPORTS / known.id / "eager.py" if known else None
+    eager = script.read_text(encoding="utf-8") if script and script.is_file() else ""
     alone = scripts.run(eager) if eager else None
     raised = alone.stderr.strip().rpartition("\n")[2] if alone is not None and alone.returncode else ""
     return (eager.strip(), raised) if raised else ("", "")
@@ -186,19 +187,6 @@ def _run_eager(known: Bug | None, scripts: ScriptRuns) -> tuple[str, str]:
 def _script(entry: Entry, ablation: Ablation, name: str) -> RegressionScript:
     is_dynamic, own_random = ablation.accused == DYNAMIC, get_spec(entry.subject).random
     return write_case(FailingRun(entry.case, ablation.result, name, ablation.hello.device, is_dynamic, own_random))
-
-
-def _read_eager(bug: Bug | None) -> str:
-    """A person's script that shows a bug of the ledger without compiling; "" without such a script."""
-    script = REPORTS / bug.id / "eager.py" if bug else None
-    return script.read_text(encoding="utf-8") if script and script.is_file() else ""
-
-
-def _read_fix(bug: Bug) -> dict[str, Any] | None:
-    """The answer of `triage.verify_fix` about a patch that holds; None without one."""
-    answer = REPORTS / bug.id / "fix.json"
-    found: dict[str, Any] | None = json.loads(answer.read_text()) if answer.is_file() else None
-    return found if found and found["holds"] else None
 
 
 def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, known: Bug | None = None) -> dict[str, Any]:
@@ -266,9 +254,10 @@ def _show_run(script: RegressionScript, run: CompletedProcess[str] | None) -> di
 
 
 def _show_fix(known: Bug | None) -> dict[str, Any]:
-    """The values about a patch that holds."""
-    fix = _read_fix(known) if known else None
-    if fix is None:
+    """The values about a patch that holds, by the answer of `triage.verify_fix`."""
+    answer = REPORTS / known.id / "fix.json" if known else None
+    fix: dict[str, Any] = json.loads(answer.read_text()) if answer and answer.is_file() else {"holds": False}
+    if not fix["holds"]:
         return {"fix": None}
     unmended = describe_unmended(fix["cases"] - fix["passing"], fix.get("failing", {}))
     return {"fix": fix, "unmended": unmended, "n_fixed": [*fix["examples"].values()].count("fixed")}
@@ -366,7 +355,7 @@ def _list_form(
         "upstream": describe_upstream(known),
         "files": ", ".join([model["script"], *model["files"]] if model else [FILE]),
     }
-    return runtimes.list_form(project, ablation.hello.packages.get(project.package, ""), facts)
+    return runtimes.find_form(project).fill(ablation.hello.packages.get(project.package, ""), facts)
 
 
 def _explain(

@@ -8,12 +8,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from fuzz.attribution.decide import list_edits
+from fuzz.attribution.edits import CALLS_APART, edit
 from fuzz.bug_identity import attention_patterns, compare_outcome
-from fuzz.experiments import Outcome
-from fuzz.protocol import SubjectResult, Verdict
+from fuzz.experiments import EXPERIMENTS, NARROWER, Outcome
+from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.render import name_ordinal
+from fuzz.protocol.rewrites import DROPPED
 from generators.errors import CaseError
 from generators.program import edits
+from generators.program.calls import at_call
 from generators.program.case import Attr, Case, Input, NumberValue, Op, Values
 from generators.program.edits import prune_if_valid
 from generators.program.kept_places import is_added
@@ -28,6 +32,7 @@ from triage.report.rules import (
     ChoiceRule,
     Condition,
     ConditionRule,
+    EditRule,
     SizeRule,
     TraitRule,
     list_size_rules,
@@ -43,6 +48,8 @@ _SIZES = (1, 64, 3, 128)
 _NUMBERS = (1.0, 2.0, -1.0, 0.0, 0.5, 0.25, -1e4, float("-inf"))
 _SEEDS = range(1, 4)
 """Added to the seeds of a program that passes, if the failure is one of values: it must pass with other numbers too."""
+_VARIED = (CALLS_APART, DROPPED, *NARROWER[EAGER], "wide_integers", "offset_given")
+"""Edits of attributes, dtypes, layouts and calls, which are varied by themselves."""
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 Probe = Callable[[Case], SubjectResult]
@@ -60,6 +67,7 @@ class _Property:
     make: Callable[[Any], Case | None]
     """The case with another value; None if it would be invalid."""
     is_size: bool = False
+    is_edit: bool = False  # True is the case with an edit, False the case as it is
     is_cut: bool = False  # time ran out before all values were tried
     outcomes: list[tuple[Any, bool]] = field(default_factory=list)  # whether a value fails
 
@@ -150,6 +158,8 @@ def _change_seeds(case: Case, added: int) -> Case:
 def _find_rule(one: _Property) -> ConditionRule | None:
     failing = [value for value, fails in one.outcomes if fails]
     passing = [value for value, fails in one.outcomes if not fails]
+    if one.is_edit:
+        return EditRule()
     choices: list[ConditionRule] = [ChoiceRule((one.now,)), *map(TraitRule, list_traits(one.now))]
     is_short = len(failing) <= len(passing)
     choices += [ChoiceRule(tuple(failing))] if is_short else [ChoiceRule(tuple(passing), excluded=True)]
@@ -223,8 +233,8 @@ def _resize(case: Case, sizes: Mapping[str, int]) -> Case | None:
 
 def list_properties(case: Case, *, sizes_only: bool = False) -> list[_Property]:
     """All properties that are varied."""
-    ways = (_list_sizes,) if sizes_only else (_list_attributes, _list_numbers, _list_forms, _list_sizes)
-    return [one for way in ways for one in way(case)]
+    ways = _list_attributes, _list_numbers, _list_forms, _list_edits, _list_sizes
+    return [one for way in (ways[-1:] if sizes_only else ways) for one in way(case)]
 
 
 def _list_sizes(case: Case) -> Iterator[_Property]:
@@ -261,37 +271,26 @@ def _list_attributes(case: Case) -> Iterator[_Property]:
 def _list_numbers(case: Case) -> Iterator[_Property]:
     """The numbers that forward takes, in each call that gives them a value of its own."""
 
-    def set_first(name: str, value: NumberValue) -> Case:
-        return set_numbers(case, {name: value})
-
-    def set_later(at: int, name: str, value: NumberValue) -> Case:
-        given = ((one, value if one == name else old) for one, old in case.calls[at].numbers)
-        call = replace(case.calls[at], numbers=tuple(given))
-        return replace(case, calls=(*case.calls[:at], call, *case.calls[at + 1 :]))
-
-    def change(make: Callable[[NumberValue], Case], value: NumberValue) -> Case | None:
+    def change(place: int, name: str, value: NumberValue) -> Case | None:
+        """`place`: of the call; 0 is the first."""
+        calls = [
+            replace(call, numbers=tuple((dict(call.numbers) | {name: value}).items())) if at == place else call
+            for at, call in enumerate(case.calls, 1)
+        ]
         try:
-            made = prune_if_valid(make(value))
+            made = set_numbers(replace(case, calls=tuple(calls)), {} if place else {name: value})
         except CaseError:  # a formula has no value there
             return None
-        return made if made is not None and made.numbers else None
-
-    def list_values(now: NumberValue) -> Iterator[NumberValue]:
-        of_type = (type(now)(value) for value in (-now, *_NUMBERS[:6], now + 1))
-        return (value for value in dict.fromkeys(of_type) if value != now)
+        pruned = prune_if_valid(made)
+        return pruned if pruned is not None and pruned.numbers else None
 
     for number in case.numbers:
-        name = number.name
-        label = f"{name} in the first call" if case.calls else name
-        yield _Property(label, number.value, list_values(number.value), partial(change, partial(set_first, name)))
-        for at, call in enumerate(case.calls):
-            for value in (value for one, value in call.numbers if one == name):
-                yield _Property(
-                    f"{name} in the {name_ordinal(at + 2)} call",
-                    value,
-                    list_values(value),
-                    partial(change, partial(set_later, at, name)),
-                )
+        for place, given in enumerate([{number.name: number.value}, *(dict(call.numbers) for call in case.calls)]):
+            for value in (value for name, value in given.items() if name == number.name):
+                of_type = dict.fromkeys(type(value)(one) for one in (-value, *_NUMBERS[:6], value + 1))
+                label = f"{number.name} in the {name_ordinal(place + 1)} call" if case.calls else number.name
+                values = [one for one in of_type if one != value]
+                yield _Property(label, value, values, partial(change, place, number.name))
 
 
 def _list_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:
@@ -314,6 +313,23 @@ def _list_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:
         yield from (word for word in words if word != value)
     elif kind is Kind.INT and isinstance(value, int):
         yield from (value - 1, value + 1)
+
+
+def _list_edits(case: Case) -> Iterator[_Property]:
+    """What the case has beside its operations, each taken away."""
+    edited: dict[str, Case | None] = {
+        "inference": replace(case, mode="inference"),
+        "static sizes": replace(case, dynamic=False),
+        "no autocast": replace(case, autocast=None),
+        "no recomputation": replace(case, checkpoint=""),
+    }
+    places = range(len(case.calls) + 1 if case.calls else 0)
+    edited |= {f"the {name_ordinal(place + 1)} call alone": at_call(case, place) for place in places}
+    trials = (one for one in list_edits(case) if one.experiment not in _VARIED)
+    edited |= {EXPERIMENTS[one.experiment].label.format(one.argument): edit(one, case) for one in trials}
+    for words, other in edited.items():
+        pruned = None if other is None else prune_if_valid(other)
+        yield _Property(words, False, [True], {True: pruned}.get, is_edit=True)
 
 
 def _list_forms(case: Case) -> Iterator[_Property]:

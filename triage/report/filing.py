@@ -30,10 +30,10 @@ _NAMED = 3
 
 def render_facts(title: str, entry: Entry, cause: CauseKey | None, bug: Bug | None) -> str:
     """The table at the head of a report, in Markdown. `bug`: its entry in the ledger."""
-    fault, project = bug.fault if bug else None, _find_project(cause)
+    fault, project = bug.fault if bug else None, find_project(cause.who if cause else "")
     facts = [
         ("the fault", describe_fault(fault) if fault else ""),
-        ("project", runtimes.find_repository(project)),
+        ("project", runtimes.find_form(project).repository),
         ("proposed title", title),
         ("status", bug.status.words if bug and bug.status.kind != "new" else ""),
         ("upstream", describe_upstream(bug)),
@@ -42,10 +42,6 @@ def render_facts(title: str, entry: Entry, cause: CauseKey | None, bug: Bug | No
         ("who meets it", weigh(entry, bug) if bug and project is Project.PYTORCH else ""),
     ]
     return render("facts.md.j2", facts=[(name, text.replace("|", r"\|")) for name, text in facts if text])
-
-
-def _find_project(cause: CauseKey | None) -> Project:
-    return find_project(cause.who) if cause else Project.PYTORCH
 
 
 def renew_head(report: str, entry: Entry, bug: Bug) -> str:
@@ -68,9 +64,9 @@ def propose_labels(entry: Entry, cause: CauseKey | None, fault: FaultyLine | Non
     """Labels of the project's tracker. In PyTorch's, the file at fault decides, else the first stage that fails, which
     `cause` names.
     """
-    project = _find_project(cause)
+    project = find_project(cause.who if cause else "")
     if project is not Project.PYTORCH:
-        return [*runtimes.list_labels(project)]
+        return [*runtimes.find_form(project).labels]
     labels = list_labels(entry.case, cause, fault)
     if (entry.verdict or Verdict.OK) not in WITHOUT_NUMBERS:
         labels.append("module: correctness (silent)")

@@ -23,6 +23,7 @@ from fuzz.protocol.failures import (
 from generators.program.case import Earlier
 from generators.program.edits import map_inputs
 from generators.program.emit import source
+from generators.program.emit_regions import indent
 from generators.program.type_check import is_valid, types_of
 from generators.program.values import FLOATS
 from triage.rendering import render
@@ -30,7 +31,7 @@ from triage.report import shards
 from triage.report.failing_run import ENABLE, FailingRun, find_function, needs_worker, spell_kernel, spell_plain
 from triage.report.owners import find_owner
 from triage.report.runtimes import is_foreign, list_head, list_imports, spell_compiling
-from triage.report.value_run import OF_EXACT, ValueRun, indent
+from triage.report.value_run import OF_EXACT, ValueRun
 
 FILE = "test_regression.py"
 CANT_RUN = 125
@@ -64,15 +65,8 @@ def _enter(contexts: Sequence[str], lines: Iterable[str]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class RegressionScript:
+class RegressionScript(ValueRun):
     """The parts of the script."""
-
-    bug: FailingRun
-
-    @property
-    def run(self) -> ValueRun:
-        """The text of its runs."""
-        return ValueRun(self.bug)
 
     def write(self, cause: CauseKey | None = None, *, name: str = "regression", fault: FaultyLine | None = None) -> str:
         """The text of the file. `name`: of the test."""
@@ -97,18 +91,18 @@ class RegressionScript:
         """Whether a plain script shows the bug."""
         # DTensor needs a context of its own for such calls.
         has_call = self.bug.spec.sharded and any(op.kind == "sdpa" for op in self.bug.case.ops)
-        is_compared = isinstance(self.run.failure, OF_EXACT | _OF_EAGER | Nondeterministic) and bool(self.run.value)
+        is_compared = isinstance(self.failure, OF_EXACT | _OF_EAGER | Nondeterministic) and bool(self.value)
         has_call |= is_foreign(self.bug) and not spell_compiling(self.bug)
-        return not (needs_worker(self.bug) or has_call) and (self.run.has_no_value or is_compared)
+        return not (needs_worker(self.bug) or has_call) and (self.has_no_value or is_compared)
 
     @property
     def program(self) -> str:
         """The module and its inputs, and all that `body` calls."""
         bug = self.bug
         own = shards.spell_program(bug.case) if bug.spec.sharded else source(bug.case).strip()
-        parts = [spell_kernel(bug), spell_plain(bug.case) if self.run.is_exact else "", spell_compiling(bug)]
-        parts += [_MOVE] * self.run.is_moved + [_FLOAT64] * ("Float64()" in self._contexts)
-        parts += [shards.GATHER] * self.run.has_gather
+        parts = [spell_kernel(bug), spell_plain(bug.case) if self.is_exact else "", spell_compiling(bug)]
+        parts += [_MOVE] * self.is_moved + [_FLOAT64] * ("Float64()" in self._contexts)
+        parts += [shards.GATHER] * self.has_gather
         parts += [self._spell_earlier(number, earlier) for number, earlier in enumerate(bug.case.before, 1)]
         text = "\n".join([own, *parts, *self.body])
         module, _, name = find_function(bug).partition(":")
@@ -125,23 +119,23 @@ class RegressionScript:
     @property
     def body(self) -> list[str]:
         """The statements of the test, which a report shows. They raise AssertionError if the bug shows."""
-        bug, case, failure = self.bug, self.bug.case, self.run.failure
+        bug, case, failure = self.bug, self.bug.case, self.failure
         lines = shards.list_setup(case) if bug.spec.sharded else []
         if find_function(bug) and bug.result.verdict in (Verdict.NONFINITE, Verdict.NONDETERMINISTIC):
             lines.append("torch.use_deterministic_algorithms(True, warn_only=True)  # fills fresh memory with NaN")
         if bug.spec.warm:
             lines.append('os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp()  # for the caches of this run')
-        lines += [f"earlier_{number}()" for number, _ in enumerate(case.before, 1)] + self.run.list_run()
+        lines += [f"earlier_{number}()" for number, _ in enumerate(case.before, 1)] + self.list_run()
         changes = failure.changes if isinstance(failure, StateChanged) else ()
         accused, actual = self._list_accused()
-        if self.run.has_reference:
-            is_read = not (self.run.has_no_value or isinstance(failure, Nondeterministic))
-            lines += self._list_reference("eager" * is_read, f"Module(){self.run.mode}", "eager")
+        if self.has_reference:
+            is_read = not (self.has_no_value or isinstance(failure, Nondeterministic))
+            lines += self._list_reference("eager" * is_read, f"Module(){self.mode}", "eager")
         if changes:
             states = ", ".join(change.state for change in changes)
             lines += [*accused, f"before = [{states}]", *actual, f"afterwards = [{states}]"]
             lines += ['print(f"before {before}, afterwards {afterwards}")', "assert afterwards == before"]
-        elif self.run.has_no_value:
+        elif self.has_no_value:
             lines += ["try:", *indent([*accused, *actual]), *self._list_raising()]
         else:
             lines += [*accused, *actual, *self._list_comparison()]
@@ -151,7 +145,7 @@ class RegressionScript:
     @property
     def _contexts(self) -> list[str]:
         """In which the program runs in float64."""
-        if not self.run.is_exact:
+        if not self.is_exact:
             return []
         # In low precision if all inputs are in float64?
         double = map_inputs(
@@ -168,36 +162,31 @@ class RegressionScript:
         accused, actual = other._list_accused()
         context = "torch.no_grad()" if earlier.case.mode == "inference" else "torch.enable_grad()"
         loop = [f"for _ in range({2 * earlier.times}):", *indent([*accused, *actual])]
-        lines = [
-            *other.program.replace("\n\n\n", "\n\n").splitlines(),
-            "",
-            *other.run.list_run(),
-            *_enter([context], loop),
-        ]
+        lines = [*other.program.replace("\n\n\n", "\n\n").splitlines(), "", *other.list_run(), *_enter([context], loop)]
         return "\n".join([f"def earlier_{number}():", *indent(lines)])
 
     @property
     def exact(self) -> str:
         """The expression of the result in float64, of a module and inputs without names."""
-        double = f"{'Plain' if spell_plain(self.bug.case) else 'Module'}(){self.run.mode}.double()"
-        return self.run.spell_call(double, "exact")
+        double = f"{'Plain' if spell_plain(self.bug.case) else 'Module'}(){self.mode}.double()"
+        return self.spell_call(double, "exact")
 
     def _list_reference(self, name: str, module: str, of: str) -> list[str]:
         """Statements that run a new module."""
-        is_named = self.run.reads_module
-        run = self.run.spell_call("module" if is_named else module, of)
+        is_named = self.reads_module
+        run = self.spell_call("module" if is_named else module, of)
         return [f"module = {module}"] * is_named + [f"{name} = {run}" if name else run]
 
     def _list_accused(self) -> tuple[list[str], list[str]]:
         """Statements that make what is accused, and that run it."""
-        bug, failure, inputs = self.bug, self.run.failure, self.run.spell_inputs()
-        module = f"{'WithKernel' if spell_kernel(bug) else 'Module'}(){self.run.mode}"
+        bug, failure, inputs = self.bug, self.failure, self.spell_inputs()
+        module = f"{'WithKernel' if spell_kernel(bug) else 'Module'}(){self.mode}"
         prepared = shards.list_preparation(bug.case) if bug.spec.sharded else []
         *before, compiled = bug.list_compiling(inputs)
         is_again = bug.spec.warm or isinstance(failure, Nondeterministic)
-        is_named = bool(prepared or before) or is_again or self.run.reads_module
+        is_named = bool(prepared or before) or is_again or self.reads_module
         lines = [*[f"module = {module}"] * is_named, *prepared]
-        lines += [f"given = {inputs}"] * (bug.spec.sharded and self.run.is_single)
+        lines += [f"given = {inputs}"] * (bug.spec.sharded and self.is_single)
         if before and bug.is_sequence:
             # `calls` may change the module before its first call.
             lines += ["", "@functools.cache", "def export():", *indent([*before, f"return {compiled}"]), ""]
@@ -208,18 +197,18 @@ class RegressionScript:
         if is_named and bug.is_compiled:
             lines.append(f"compiled = {compiled}")
             call = "compiled"
-        run = self.run.spell_call(call)
+        run = self.spell_call(call)
         lines += [run, "torch._dynamo.reset()", f"compiled = {compiled}"] * bug.spec.warm
         if isinstance(failure, Nondeterministic):
             run = f"runs = [{run} for _ in range({_RUNS})]"
-        elif not self.run.has_no_value and self.run.value:
+        elif not self.has_no_value and self.value:
             run = f"actual = {run}"
         return lines, _enter([f"{ENABLE}(torch.compile)"] * bug.compiles_backward, [run])
 
     def _list_raising(self) -> list[str]:
         """The end of a `try` statement in which the accused runs: if it raises where eager does not, the bug shows."""
-        synchronize = ["    torch.cuda.synchronize()  # raises the GPU's errors"] * self.run.is_moved
-        if self.bug.spec.sharded and (words := shards.spell_error(self.run.failure)):
+        synchronize = ["    torch.cuda.synchronize()  # raises the GPU's errors"] * self.is_moved
+        if self.bug.spec.sharded and (words := shards.spell_error(self.failure)):
             # DTensor refuses by exceptions too.
             refuses = f'    assert "{words}" not in repr(error), "only DTensors raise"'
             return ["except Exception as error:", refuses, "    raise"]
@@ -230,7 +219,7 @@ class RegressionScript:
 
     def _list_comparison(self) -> list[str]:
         """Statements that print `eager`, `actual` and, if it counts, the result in float64, and compare them."""
-        bug, failure = self.bug, self.run.failure
+        bug, failure = self.bug, self.failure
         eager, who = ("whole tensors", "DTensors") if bug.spec.sharded else ("eager", bug.who)
         if isinstance(failure, Nondeterministic):
             largest = "max((one.double() - runs[0].double()).abs().max().item() for one in runs)"
@@ -241,15 +230,15 @@ class RegressionScript:
         error = failure.error if isinstance(failure, WrongValue | FaultyOperation) else math.inf
         bound = f"# atol: half of this bug's error, {error:.2g}"
         close = f"atol={error / 2:.2g}, rtol=0, equal_nan=True"
-        if not self.run.is_exact and isinstance(failure, WrongValue):
+        if not self.is_exact and isinstance(failure, WrongValue):
             off = "{(actual - eager).abs().max():.2g}"
             largest = f'print(f"{eager} up to {{eager.abs().max():.2g}}; {who} off by {off}")'
             return [largest, bound, f"torch.testing.assert_close(actual, eager, {close})"]
-        if not self.run.is_exact:
+        if not self.is_exact:
             is_form = isinstance(failure, FormDiffers) and failure.aspect != "mutation"
             equal = "torch.testing.assert_close(actual, eager, equal_nan=True)"
             return [f'print(f"{eager} {{eager}}, {who} {{actual}}")', "assert actual == eager" if is_form else equal]
-        double = f"{'Plain' if spell_plain(bug.case) else 'Module'}(){self.run.mode}.double()"
+        double = f"{'Plain' if spell_plain(bug.case) else 'Module'}(){self.mode}.double()"
         lines = _enter(self._contexts, self._list_reference("exact", double, "exact"))
         runs = [(eager, "eager")] * (bug.who != "eager") + [(who, "actual")]
         shown = ", ".join(f"{name} {{off({value})}}" for name, value in runs)

@@ -91,7 +91,17 @@ class ChoiceRule:
         return f"{name} {equals} {' or '.join(map(show, self.values))}"
 
 
-ConditionRule = SizeRule | TraitRule | ChoiceRule
+class EditRule:
+    """The failure needs what an edit takes away. The values say whether a case is edited."""
+
+    def holds(self, value: Any) -> bool:
+        return not value
+
+    def spell(self, name: str) -> str:
+        return f"passes with {name}"
+
+
+ConditionRule = SizeRule | TraitRule | ChoiceRule | EditRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +120,8 @@ class Condition:
 
     def __str__(self) -> str:
         """In words, with the sizes next to the boundary: "S > 32 (fails with 40, 33; passes with 32, 31)"."""
+        if isinstance(self.rule, EditRule):
+            return self.rule.spell(self.subject)
         fails, passes = self.fails, self.passes
         if isinstance(self.rule, SizeRule):
             fails, passes = (*fails[:1], *_sort_by_distance(fails[1:], passes)), _sort_by_distance(passes, fails)

@@ -65,17 +65,23 @@ FILES = (MODEL_SCRIPT, DATA_FILE, *(name for names in _MODEL_FILES.values() for 
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
-    """The form for bugs in a project's tracker. {version}, {os} and {machine} are filled in."""
+class Form:
+    """The form for bugs in a project's tracker."""
 
-    repository: str
+    repository: str  # that takes issues
     labels: tuple[str, ...]  # that the form sets
-    fields: Mapping[str, str]
+    fields: Mapping[str, str]  # {version}, {os} and {machine} are filled in
+
+    def fill(self, version: str, facts: Mapping[str, str]) -> list[tuple[str, str]]:
+        """The fields with our answers. `facts`: {urgency}, {model}, {upstream}, {files}."""
+        told = {"version": version, "os": platform.system(), "release": platform.platform()}
+        told |= {"machine": platform.machine(), **facts}
+        return [(name, text.format(**told)) for name, text in self.fields.items()]
 
 
 _FORMS = {
     # .github/ISSUE_TEMPLATE/08-general.yml of microsoft/onnxruntime
-    Project.ONNXRUNTIME: _Form(
+    Project.ONNXRUNTIME: Form(
         "microsoft/onnxruntime",
         (),
         {
@@ -90,7 +96,7 @@ _FORMS = {
         },
     ),
     # .github/ISSUE_TEMPLATE/bug.yml of openvinotoolkit/openvino
-    Project.OPENVINO: _Form(
+    Project.OPENVINO: Form(
         "openvinotoolkit/openvino",
         ("bug", "support_request"),
         {
@@ -104,8 +110,8 @@ _FORMS = {
         },
     ),
     # .github/ISSUE_TEMPLATE/bug-report.yml of pytorch/executorch
-    Project.EXECUTORCH: _Form("pytorch/executorch", (), {"Versions": "below, by collect_env.py"}),
-    Project.ONNXSCRIPT: _Form("microsoft/onnxscript", (), {}),
+    Project.EXECUTORCH: Form("pytorch/executorch", (), {"Versions": "below, by collect_env.py"}),
+    Project.ONNXSCRIPT: Form("microsoft/onnxscript", (), {}),
 }
 
 
@@ -187,18 +193,6 @@ def write_reproduction(bug: FailingRun) -> str:
     )
 
 
-def list_form(project: Project, version: str, facts: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The fields of the project's form for bugs, with our answers. `facts`: {urgency}, {model}, {upstream}, {files}."""
-    form = _FORMS.get(project)
-    told = {"version": version, "os": platform.system(), "release": platform.platform(), "machine": platform.machine()}
-    return [(name, text.format(**told, **facts)) for name, text in form.fields.items()] if form else []
-
-
-def find_repository(project: Project) -> str:
-    """The repository that takes issues; "" for PyTorch, whose reports have their own form."""
-    return _FORMS[project].repository if project in _FORMS else ""
-
-
-def list_labels(project: Project) -> tuple[str, ...]:
-    """The labels that the form sets."""
-    return _FORMS[project].labels if project in _FORMS else ()
+def find_form(project: Project) -> Form:
+    """The form of a project; without anything for PyTorch, whose reports have their own form."""
+    return _FORMS.get(project, Form("", (), {}))

@@ -27,7 +27,7 @@ def spell_program(case: Case) -> str:
 
 def spell_split(case: Case, given: str) -> str:
     """The expression of DTensors for whole inputs."""
-    placements = {*_spell_placements(case)}
+    placements = {_spell_placement(case, item) for item in case.arguments}
     if len(placements) > 1:
         return f"[distribute_tensor(x, mesh, p) for x, p in zip({given}, placements)]"
     return f"[distribute_tensor(x, mesh, {placements.pop()}) for x in {given}]"
@@ -35,7 +35,7 @@ def spell_split(case: Case, given: str) -> str:
 
 def list_setup(case: Case) -> list[str]:
     """Statements before all others."""
-    placements = _spell_placements(case)
+    placements = [_spell_placement(case, item) for item in case.arguments]
     lines = [_MESHES[case.has_mesh], *[f"placements = [{', '.join(placements)}]"] * (len({*placements}) > 1)]
     forward = source(case).partition("def forward(")[2].partition("\n\n\n")[0]
     return lines + [_MIXED] * bool(_MAKES_TENSORS.search(forward))
@@ -63,10 +63,6 @@ def spell_error(failure: object) -> str:
     """The beginning of an exception's text, without numbers. DTensor refuses programs by the same exceptions."""
     first = re.split(r"[^\w ']", getattr(failure, "text", ""), maxsplit=1)[0]
     return " ".join(word for word in first.split()[:5] if not any(map(str.isdigit, word)))
-
-
-def _spell_placements(case: Case) -> list[str]:
-    return [_spell_placement(case, item) for item in case.arguments]
 
 
 def _spell_placement(case: Case, item: Input) -> str:

@@ -1,7 +1,6 @@
 """A run of the failing program in a script: the value that counts, and the statements that get it."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fuzz.error_location import find_name
@@ -17,17 +16,13 @@ from fuzz.protocol.failures import (
     WrongValue,
 )
 from generators.program.emit import is_random
+from generators.program.emit_regions import indent
 from generators.program.values import FLOATS
 from triage.report import shards
 from triage.report.failing_run import WITHOUT_NUMBERS, FailingRun
 
 OF_EXACT = WrongValue | NotFinite | FaultyOperation | EmptyRowsNotZero
 """Failures that are differences from float64."""
-
-
-def indent(lines: Iterable[str]) -> list[str]:
-    """The statements, one level deeper."""
-    return [line and f"    {line}" for line in lines]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +110,8 @@ class ValueRun:
         lines = [f"given = {given}"] * (given != "given")
         trains = case.may_train
         if trains:
-            trained = [n for n, item in enumerate(case.arguments) if item.requires_grad and item.dtype in FLOATS]
             wanted = "torch.is_grad_enabled()" * bool(case.calls)
-            lines += [f"given[{place}].requires_grad_({wanted})" for place in trained]
+            lines += [f"given[{place}].requires_grad_({wanted})" for place in self._trained]
         backward = self._list_backward() if trains else []
         if case.is_cast_forward:
             backward = ['with torch.autocast("cpu", enabled=False):', *indent(backward)]
@@ -126,6 +120,12 @@ class ValueRun:
             lines = ["for given in calls(module):", *indent(lines)]
         lines = ["torch.manual_seed(0)"] * is_random(case) + lines + [f"return {self.value}"] * bool(self.value)
         return [*[""] * sharded, f"def run({', '.join(words)}):", *indent(lines), ""]
+
+    @property
+    def _trained(self) -> list[int]:
+        """The places of the arguments that get a gradient."""
+        arguments = enumerate(self.bug.case.arguments)
+        return [place for place, item in arguments if item.requires_grad and item.dtype in FLOATS]
 
     def _list_backward(self) -> list[str]:
         case, is_sum = self.bug.case, self.bug.case.mode == "training_on_sum"
@@ -174,8 +174,7 @@ class ValueRun:
             # Of the attention: the gradient of the argument that it reads, or all that are known.
             reads = case.contracts[0].reads if case.contracts else {}
             name = reads.get(str(value.name).removeprefix("d")) or ""
-            trained = [n for n, item in enumerate(case.arguments) if item.requires_grad and item.dtype in FLOATS]
-            whole = ", ".join(f"given[{place}].grad.flatten()" for place in trained)
+            whole = ", ".join(f"given[{place}].grad.flatten()" for place in self._trained)
             text = f"given[{arguments.index(name)}]" if name in arguments else ""
             return f"{text}.grad" if text else f"torch.cat([{whole}])" if whole else ""
         if value.kind == "output" or (value.kind, value.name) == ("result", "out"):

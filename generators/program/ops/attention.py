@@ -197,13 +197,7 @@ def _construct(line: Line) -> str:
     words += [str(attrs["feedforward"])] if "feedforward" in attrs else []
     if attrs["dropout"] or "feedforward" in attrs:  # torch's default is 0.1 for nn.TransformerEncoderLayer
         words.append(f"dropout={line.text('dropout')}")
-    if attrs.get("activation", "relu") != "relu":
-        words.append(f'activation="{attrs["activation"]}"')
-    words += ["norm_first=True"] if attrs.get("norm_first") else []
-    words += ["bias=False"] if not attrs["bias"] else []
-    words += line.options("batch_first")
-    if attrs["dtype"] != "float32":
-        words.append(f"dtype=torch.{attrs['dtype']}")
+    words += line.options("activation", "norm_first", "bias", "batch_first", "dtype")
     return f"set_weights(nn.{_LAYERS[line.kind][0]}({', '.join(words)}), {attrs['seed']})"
 
 
@@ -222,8 +216,7 @@ def _call_layer(line: Line) -> str:
     words += [f"{name}={mask}" for name, mask in zip(_list_masks(line.attrs), line.args[arguments:], strict=True)]
     if line.attrs["causal"]:
         words += [f"{causal_mask}=causal_mask", "is_causal=True"]
-    if not line.attrs.get("need_weights", True):
-        words.append("need_weights=False")
+    words += line.options("need_weights")
     return f"self.{line.name}({', '.join(words)}){'[0]' * (line.kind == 'multihead_attention')}"
 
 

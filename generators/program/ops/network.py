@@ -48,11 +48,6 @@ def _sum_with_product(call: Operands) -> str:
     return dtype
 
 
-def _add_text(line: Line) -> str:
-    factors = (f"{name}={line.text(name)}" for name in ("beta", "alpha") if line.attrs[name] != 1)
-    return f"torch.{line.kind}({', '.join([*line.args, *factors])})"
-
-
 def _outer(call: Operands) -> tuple[Size, ...]:
     require([arg.rank for arg in call.args] == [1, 1], "needs arguments of one axis")
     return (*call.shape, *call.args[1].shape)
@@ -87,8 +82,7 @@ def _solve(call: Operands) -> tuple[Size, ...]:
 
 
 def _solve_text(line: Line) -> str:
-    left = [] if line.attrs["left"] else ["left=False"]
-    words = [*line.args, f"upper={line.attrs['upper']}", *left, *line.options("unitriangular")]
+    words = [*line.args, f"upper={line.attrs['upper']}", *line.options("left", "unitriangular")]
     return f"torch.linalg.solve_triangular({', '.join(words)})"
 
 
@@ -137,8 +131,7 @@ def _softmax_dtype(call: Operands) -> str:
 
 
 def _softmax_text(line: Line) -> str:
-    dtype = "" if line.attrs["dtype"] is None else ", dtype=torch.{dtype}"
-    return spell(line.attrs["form"], line.kind, line.args[0], line.fill("dim={dim}" + dtype))
+    return spell(line.attrs["form"], line.kind, line.args[0], *line.options("dim", "dtype"))
 
 
 def _norm(call: Operands) -> tuple[Size, ...]:
@@ -198,8 +191,7 @@ def _layer(call: Operands) -> tuple[Size, ...]:
 def _construct(line: Line) -> str:
     attrs = line.attrs
     words = [str(line.types[0].shape[-1]), "eps=1e-05" if attrs["out"] is None else str(attrs["out"])]
-    words += ["bias=False"] if not attrs["bias"] and attrs["of"] != "RMSNorm" else []
-    words += [f"dtype=torch.{attrs['dtype']}"] if attrs["dtype"] != "float32" else []
+    words += line.options(*["bias"] * (attrs["of"] != "RMSNorm"), "dtype")
     return f"set_weights(nn.{attrs['of']}({', '.join(words)}), {attrs['seed']})"
 
 
@@ -234,7 +226,7 @@ OPS = [
     OpSpec("bmm", _multiply_flat, common_number, text="torch.bmm({args})", arity=(2, 2), cost=2),
     OpSpec("mm", partial(_multiply_flat, rank=2), common_number, text="torch.mm({args})", arity=(2, 2), cost=2),
     *(
-        OpSpec(kind, rule, _sum_with_product, text=_add_text, attributes=_FACTORS, arity=(3, 3), cost=3)
+        OpSpec(kind, rule, _sum_with_product, text="torch", attributes=_FACTORS, arity=(3, 3), cost=3)
         for kind, rule in (("addmm", _add_product), ("baddbmm", partial(_add_product, rank=3)))
     ),
     OpSpec(

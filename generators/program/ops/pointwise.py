@@ -1,7 +1,6 @@
 """Elementwise operations, arithmetic, comparisons, casts, and masking."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 from generators.errors import require
@@ -10,7 +9,6 @@ from generators.program.ops.rules import (
     broadcast,
     check_holds,
     given_dtype,
-    is_bool,
     made_floating,
     matrices,
     promote_all,
@@ -84,8 +82,7 @@ def _difference(call: Operands) -> str:
 
 
 def _arithmetic_text(line: Line) -> str:
-    left, right, form = line.args[0], line.right, line.attrs["form"]
-    factor = [f"alpha={line.text('alpha')}"] if line.attrs.get("alpha", 1) != 1 or "alpha" in line.names else []
+    left, right, form, factor = line.args[0], line.right, line.attrs["form"], line.options("alpha")
     if line.attrs["reverse"]:
         left, right = right, left
     elif form != "operator" or factor:
@@ -211,16 +208,6 @@ def _activate(call: Operands) -> tuple[Size, ...]:
     return call.shape
 
 
-def call_text(form: str, *more: str) -> Callable[[Line], str]:
-    """A call of a method, or of a function of torch or F, whose attributes are options; `more` are further options."""
-
-    def write(line: Line) -> str:
-        name = line.kind if form == "method" else line.kind.rstrip("_")
-        return spell(form, name, *line.args, *line.options(*line.attrs), *more)
-
-    return write
-
-
 def _triangle_text(line: Line) -> str:
     return line.fill(f"{{0}}.{line.kind}({'' if line.attrs['diagonal'] == _ZERO else '{diagonal}'})")
 
@@ -229,7 +216,6 @@ _OTHER, _MIN = Attribute(Kind.NUMBER), ("min",)
 _ARITHMETIC = {"other": _OTHER, "reverse": flag(), "form": word("operator", "method", "function", "in_place")}
 _SUM = {**_ARITHMETIC, "alpha": Attribute(Kind.NUMBER, 1)}
 _CAST = {"dtype": Attribute(Kind.WORD, None, DTYPES, required=True), "form": word("to", "method", "type")}
-_GELU = {"none": "F.gelu({0})", "tanh": 'F.gelu({0}, approximate="tanh")'}
 _FILLS = {
     "method": "{0}.masked_fill({1}, {value})",
     "function": "torch.masked_fill({0}, {1}, {value})",
@@ -274,7 +260,7 @@ OPS = [
         OpSpec(
             kind,
             broadcast,
-            is_bool,
+            "bool",
             "all" if kind in ("eq", "ne") else "any",
             f"{{0}} {sign} {{right}}",
             {"other": _OTHER},
@@ -287,7 +273,7 @@ OPS = [
         for kind, sign in (("logical_and", "&"), ("logical_or", "|"), ("logical_xor", "^"))
     ),
     *(
-        OpSpec(f"nonzero_{name}", broadcast, is_bool, text=f"torch.logical_{name}({{args}})", arity=(2, 2))
+        OpSpec(f"nonzero_{name}", broadcast, "bool", text=f"torch.logical_{name}({{args}})", arity=(2, 2))
         for name in ("and", "or", "xor")
     ),
     *(
@@ -305,13 +291,13 @@ OPS = [
         )
         for kind, forms in (("remainder", _REMAINDER), ("fmod", _FMOD), ("floor_divide", _ROUNDED))
     ),
-    OpSpec("bucketize", dtype=_place, text=call_text("torch"), attributes=_RIGHT, arity=(2, 2)),
+    OpSpec("bucketize", dtype=_place, text="torch", attributes=_RIGHT, arity=(2, 2)),
     OpSpec("atan2", broadcast, made_floating, "any", "torch.atan2({args})", arity=(2, 2)),
     OpSpec("polar", broadcast, _complex, "float", "torch.polar({args})", arity=(2, 2), cost=2),
     OpSpec("clamp", _clamp, _clamp_dtype, text=_clamp_text, attributes=_CLAMP, arity=(1, 3)),
-    OpSpec("lerp", broadcast, _lerp_dtype, "float", call_text("torch"), {"weight": _OTHER}, arity=(2, 3)),
+    OpSpec("lerp", broadcast, _lerp_dtype, "float", "torch", {"weight": _OTHER}, arity=(2, 3)),
     *(
-        OpSpec(kind, broadcast, _add_product, takes, call_text("torch"), {"value": _OTHER}, arity=(3, 3))
+        OpSpec(kind, broadcast, _add_product, takes, "torch", {"value": _OTHER}, arity=(3, 3))
         for kind, takes in (("addcmul", "any"), ("addcdiv", "float"))
     ),
     *(
@@ -325,20 +311,20 @@ OPS = [
     OpSpec("abs", first_shape, _size_dtype, "signed"),
     *(OpSpec(kind, takes="number") for kind in ("floor", "ceil", "round")),
     OpSpec("sign"),
-    *(OpSpec(kind, dtype=is_bool, saves=False) for kind in ("isnan", "isinf", "isfinite")),
+    *(OpSpec(kind, dtype="bool", saves=False) for kind in ("isnan", "isinf", "isfinite")),
     *(
         OpSpec(
             kind,
             _activate,
             takes="number" if kind in ("relu", "relu6", "hardtanh") else "float",
-            text=call_text("functional"),
+            text="functional",
             attributes=dict.fromkeys(names, _OTHER),
         )
         for kind, names in ACTIVATIONS.items()
     ),
-    OpSpec("nan_to_num", text=call_text("method"), attributes=_REPLACED),
+    OpSpec("nan_to_num", text="method", attributes=_REPLACED),
     OpSpec("glu", along(_halve), takes="float", text="F.glu({0}, dim={dim})", attributes=_LAST),
-    OpSpec("gelu", takes="float", text=choose_text("approximate", _GELU), attributes={"approximate": word(*_GELU)}),
+    OpSpec("gelu", takes="float", text="functional", attributes={"approximate": word("none", "tanh")}),
     OpSpec("pow", broadcast, _power, "any", _power_text, _POWER, arity=(1, 2)),
     OpSpec("cast", dtype=given_dtype, text=_cast_text, attributes=_CAST, memory=Memory.UNKNOWN),
     OpSpec("type_as", dtype=second_dtype, text="{0}.type_as({1})", memory=Memory.UNKNOWN, arity=(2, 2), cost=2),

@@ -64,10 +64,9 @@ def _product_dtype(call: Operands) -> str:
 
 
 def _text(line: Line) -> str:
-    axes, form, dtype = (line.attrs.get(name) for name in ("axes", "form", "dtype"))
+    axes, form = (line.attrs.get(name) for name in ("axes", "form"))
     words = [line.fill("dim={dim}")] if axes is None else [f"dim=({line.text('axes')},)"] if axes else []
-    words += ["unbiased=False"] if line.attrs.get("unbiased") is False else []
-    words += [*line.options("keepdim"), *([f"dtype=torch.{dtype}"] if dtype else [])]
+    words += line.options("unbiased", "keepdim", "dtype")
     if line.attrs.get("order", 2) != 2:
         words.insert(0, line.fill("ord={order}" if form == "linalg" else "p={order}"))
     if form == "linalg":
@@ -103,8 +102,7 @@ def _part_dtype(call: Operands) -> str:
 
 
 def _sort_text(line: Line) -> str:
-    words = [*line.options("k", "dim", "descending", "stable")]
-    words += [f"{name}=False" for name in ("largest", "sorted") if line.attrs.get(name) is False]
+    words = line.options("k", "dim", "descending", "stable", "largest", "sorted")
     part = line.fill(".{part}") if "part" in line.attrs else ""
     return f"{line.args[0]}.{line.kind}({', '.join(words)}){part}"
 
@@ -138,9 +136,9 @@ OPS = [
     *(_row(kind, _EXTREME, dtype=_extreme_dtype, cost=2) for kind in ("max", "min")),
     *(_row(kind, _MIDDLE, takes="number", dtype=_extreme_dtype, cost=2) for kind in ("median", "nanmedian")),
     _row("aminmax", {**_REDUCE, "form": word("min", "max")}, cost=2),
-    *(_row(kind, takes="number", dtype=lambda _: "int64", saves=False) for kind in ("argmax", "argmin")),
+    *(_row(kind, takes="number", dtype="int64", saves=False) for kind in ("argmax", "argmin")),
     *(_row(kind, dtype=_truth_dtype, saves=False) for kind in ("any", "all")),
-    _row("count_nonzero", _COUNT, dtype=lambda _: "int64", saves=False),
+    _row("count_nonzero", _COUNT, dtype="int64", saves=False),
     _row("nansum", _REDUCE | _DTYPE, dtype=_sum_dtype, cost=2),
     _row("nanmean", _REDUCE | _DTYPE, takes="float", dtype=_mean_dtype, cost=2),
     _row("logsumexp", dtype=made_floating),

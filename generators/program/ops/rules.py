@@ -23,10 +23,6 @@ def second_dtype(call: Operands) -> str:
     return call.args[1].dtype
 
 
-def is_bool(_call: Operands) -> str:
-    return "bool"
-
-
 def made_floating(call: Operands) -> str:
     """The dtype that the arguments promote to, or float32 in place of integers and booleans."""
     dtype = promote_all(call)

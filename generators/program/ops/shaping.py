@@ -143,8 +143,7 @@ def _pad_dtype(call: Operands) -> str:
 
 
 def _pad_text(line: Line) -> str:
-    mode = "" if line.attrs["mode"] == "constant" else ', mode="{mode}"'
-    return line.fill(f"F.pad({{0}}, ({{sizes}}){mode or (', value={value}' if line.attrs['value'] else '')})")
+    return f"F.pad({', '.join([line.fill('{0}, ({sizes})'), *line.options('mode', 'value')])})"
 
 
 def _move_along(call: Operands) -> tuple[Size, ...]:
@@ -371,8 +370,8 @@ OPS = [
         {"dtype": Attribute(Kind.WORD, None, INTEGERS, required=True)},
         memory=_VIEW,
     ),
-    OpSpec("view_as_complex", _as_complex, lambda _: COMPLEX, "float", "torch.view_as_complex({0})", memory=_VIEW),
-    OpSpec("view_as_real", _as_real, lambda _: "float32", "complex", "torch.view_as_real({0})", memory=_VIEW),
+    OpSpec("view_as_complex", _as_complex, COMPLEX, "float", "torch.view_as_complex({0})", memory=_VIEW),
+    OpSpec("view_as_real", _as_real, "float32", "complex", "torch.view_as_real({0})", memory=_VIEW),
     OpSpec("scatter", _scatter, text=_scatter_text, attributes=_SCATTER, arity=(2, 3), cost=2),
     OpSpec("scatter_add", _scatter, text=_scatter_text, attributes={"dim": _LAST}, arity=(3, 3), cost=2),
     OpSpec("scatter_reduce", _scatter, text=_REDUCE_TEXT, attributes=_REDUCE, arity=(3, 3), cost=3),

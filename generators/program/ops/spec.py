@@ -154,13 +154,17 @@ class Line:
     """The parts of an operation's source text."""
 
     name: str
-    kind: str
+    spec: "OpSpec"
     args: Sequence[str]
     types: Sequence[TensorType]
     attrs: Mapping[str, Any]
     device: str
     names: Mapping[str, str] = field(default_factory=dict)
     """By attribute, the expression of an argument of forward that stands for it."""
+
+    @property
+    def kind(self) -> str:
+        return self.spec.kind
 
     def text(self, name: str, dtype_of: int = 0) -> str:
         """An attribute as source. `min` is the lowest finite number of an argument's dtype, or of the result's."""
@@ -180,15 +184,18 @@ class Line:
         return self.args[1] if len(self.args) == 2 else self.text("other")
 
     def options(self, *names: str) -> list[str]:
-        """`name=value` for each of these attributes that is given and not None or False, or has a name."""
-        left_out = {name for name in names if self.attrs.get(name) is None or self.attrs[name] is False}  # 0.0 is given
-        given = (name for name in names if name in self.names or name not in left_out)
-        return [f"{name}={self.packed(name)}" for name in given]
+        """`name=value` for each of these that the row has, if it is an axis, has not its default, or has a name."""
+        rows = {name: row for name in names if (row := self.spec.attributes.get(name)) is not None}
+        is_told = {name: row.kind is Kind.AXIS or self.attrs[name] != row.default for name, row in rows.items()}
+        return [f"{name}={self.packed(name)}" for name in rows if name in self.names or is_told[name]]
 
     def packed(self, name: str) -> str:
-        """An attribute as a single argument: a list of more than one number as a tuple."""
-        several = isinstance(self.attrs[name], tuple) and len(self.attrs[name]) > 1
-        return f"({self.text(name)})" if several else self.text(name)
+        """An attribute as a single argument: a list of more than one number as a tuple, a word in quotes."""
+        value, text = self.attrs[name], self.text(name)
+        if name == "dtype":
+            return f"torch.{text}"
+        is_word = self.spec.attributes[name].kind is Kind.WORD
+        return f"({text})" if isinstance(value, tuple) and len(value) > 1 else f'"{text}"' if is_word else text
 
     def fill(self, template: str) -> str:
         """A template of `OpSpec.text`, filled in."""
@@ -203,12 +210,12 @@ class OpSpec:
 
     kind: str
     shape: ShapeRule = first_shape
-    dtype: DtypeRule = first_dtype
+    dtype: DtypeRule | str = first_dtype
     takes: str = "any"  # the kind of dtype, of `_TAKES`, that all arguments have; views and copies take "all" for "any"
     text: str | Callable[[Line], str] = ""
     """The source text: a function, or a template in which `{0}` is the first argument, `{args}` are all of them,
     `{right}` is `Line.right`, `{device}` is a device, `{name}` the name of the value, and `{dim}`, say, an attribute.
-    "" calls a method."""
+    "" calls a method; a form of `spell` calls that with `Line.options`."""
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     memory: Memory = Memory.NEW
     arity: tuple[int, int] = (1, 1)  # the fewest and the most arguments
@@ -229,7 +236,8 @@ class OpSpec:
         categories, message = _TAKES["all" if moves_any else self.takes]
         fits = all(category(arg.dtype) in categories for arg in call.args)
         require(fits, f"{message}, got {', '.join(arg.dtype for arg in call.args)}")
-        result = TensorType(self.shape(call), self.dtype(call))
+        shape = self.shape(call)
+        result = TensorType(shape, self.dtype if isinstance(self.dtype, str) else self.dtype(call))
         if call.attrs.get("form") != "in_place":
             return result
         fits = result.sizes(call.dims) == call.args[0].sizes(call.dims)
@@ -240,6 +248,8 @@ class OpSpec:
         text = self.plain if plain and self.plain else self.text
         if callable(text):
             return text(line)
+        if text in _FORMS:
+            return spell(text, self.kind, *line.args, *line.options(*self.attributes))
         return line.fill(text or f"{{0}}.{self.kind}({', '.join(f'{{{name}}}' for name in self.attributes)})")
 
     @property
@@ -251,6 +261,9 @@ class OpSpec:
     def writes(self) -> bool:
         """Whether the first argument is written to and is the result."""
         return self.memory is Memory.TARGET
+
+
+_FORMS = ("method", "functional", "torch")
 
 
 def spell(form: str, name: str, x: str, *rest: str) -> str:

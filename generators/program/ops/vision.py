@@ -143,8 +143,7 @@ def _interpolate(call: Operands) -> tuple[Size, ...]:
 
 def _interpolate_text(line: Line) -> str:
     size = f"size={line.packed('sizes')}" if line.attrs["sizes"] is not None else line.fill("scale_factor={scale}")
-    mode = [f'mode="{line.attrs["mode"]}"'] if line.attrs["mode"] != "nearest" else []
-    return f"F.interpolate({', '.join([line.args[0], size, *mode, *line.options('align_corners', 'antialias')])})"
+    return f"F.interpolate({', '.join([line.args[0], size, *line.options('mode', 'align_corners', 'antialias')])})"
 
 
 def _sample_grid(call: Operands) -> tuple[Size, ...]:
@@ -157,8 +156,8 @@ def _sample_grid(call: Operands) -> tuple[Size, ...]:
 
 
 def _sample_text(line: Line) -> str:
-    words = [f'{name}="{line.attrs[name]}"' for name, first in _SAMPLE.items() if line.attrs[name] != first.default]
-    return f"F.grid_sample({', '.join([*line.args, *words])}, align_corners={line.attrs['align_corners']})"
+    words = [*line.args, *line.options(*_SAMPLE), f"align_corners={line.attrs['align_corners']}"]
+    return f"F.grid_sample({', '.join(words)})"
 
 
 def _convolution_dtype(call: Operands) -> str:
@@ -183,8 +182,7 @@ def _take_some(*dtypes: str) -> Callable[[Operands], str]:
 def _call_text(line: Line) -> str:
     """A function of torch.nn.functional, with `kernel` or `sizes` after the arguments, and options by name."""
     places = [name for name in ("kernel", "sizes") if name in line.attrs]
-    options = line.options(*(name for name in line.attrs if name not in (*places, "count_include_pad", "part")))
-    options += ["count_include_pad=False"] if line.attrs.get("count_include_pad") is False else []
+    options = line.options(*(name for name in line.attrs if name not in (*places, "part")))
     options += ["return_indices=True"] if (indices := line.attrs.get("part") == "indices") else []
     return f"F.{line.kind}({', '.join([*line.args, *map(line.packed, places), *options])}){'[1]' * indices}"
 

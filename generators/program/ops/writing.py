@@ -20,6 +20,7 @@ from generators.program.ops.spec import (
     first_dtype,
     first_shape,
     flag,
+    spell,
     word,
 )
 from generators.program.sizes import Size, show
@@ -119,10 +120,14 @@ def _overwrite(spec: OpSpec) -> OpSpec:
         require(fits, f"can't hold {show(result.shape)} of {result.dtype} in {show(target.shape)} of {target.dtype}")
         return target.shape
 
-    text = spec.text if callable(spec.text) else ""
+    text = spec.text if callable(spec.text) or spec.text == "method" else ""
     if spec.kind in pointwise.ACTIVATIONS:
-        text = pointwise.call_text("functional", "inplace=True")
+        text = _call_in_place
     return replace(spec, kind=f"{spec.kind}_", shape=infer, dtype=first_dtype, text=text, memory=Memory.TARGET)
+
+
+def _call_in_place(line: Line) -> str:
+    return spell("functional", line.kind.removesuffix("_"), *line.args, *line.options(*line.attrs), "inplace=True")
 
 
 def _update(kind: str, sign: str, takes: str = "any") -> OpSpec:

@@ -1,9 +1,11 @@
-"""Command lines in this process: as `python -m NAME`, without another interpreter's start."""
+"""Command lines in this process: as `python -m NAME`, without another interpreter's start; and Python in others."""
 
 import contextlib
 import importlib
 import io
+import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,3 +29,9 @@ def run_command(name: str, *arguments: str | Path, cwd: Path = ROOT) -> subproce
     with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
         code = call(load_command(name), name, given)
     return subprocess.CompletedProcess(given, code, out.getvalue(), error.getvalue())
+
+
+def run_python(*arguments: str | Path, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Another interpreter; `variables` of its environment beside ours."""
+    command, environment = [sys.executable, *map(str, arguments)], os.environ | variables
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)

@@ -37,6 +37,12 @@ class FakeAsker(Asker):
         return self._judge(case, subject, *trials)
 
 
+def fail_where(is_wrong: Callable[[Case, str], bool]) -> FakeAsker:
+    """Answers with wrong results of the cases and subjects that a rule names."""
+    wrong, right = Verdict.WRONG_RESULT, Verdict.OK
+    return FakeAsker(lambda case, subject, *_: SubjectResult(subject, wrong if is_wrong(case, subject) else right))
+
+
 class FakeEvaluator(FakeAsker):
     """Experiments in `right` pass, those in `given` have that result, and all else has `wrong`.
 

@@ -30,13 +30,11 @@ from generators.program.type_check import check
 from generators.sampling.choices import Choices
 from generators.sampling.parts import WithParts, list_parts
 from generators.sampling.settings import draw_settings
+from tests.programs import program
 
 PARTS = [*(("Regions", name) for name in REGIONS), *(("Changes", name) for name in KINDS)]
 AVAILABLE = {device: list_available(torch.__version__, device) for device in ("cpu", "cuda")}
-PLAIN = loads(
-    "case_format: 1\ndims: {S: 3}\ninputs: {x: {shape: [S], dtype: float32, values: {}}}\n"
-    "ops: [{name: out, op: relu, args: [x]}]\nreturns: [out]\n"
-)
+PLAIN = loads(program("S: 3", {"x": "S; values: {}"}, "out = relu x"))
 RIGHT = (Verdict.OK, Verdict.ROUNDING, Verdict.EAGER_SUSPECT, Verdict.ILL_CONDITIONED, Verdict.CONVENTION)
 
 

@@ -65,5 +65,5 @@ def find_kind(function: str) -> str:
     return kind if kind in OPS and kind not in _UNREAD else ""
 
 
-FUNCTIONS = frozenset(filter(find_kind, [name for plain in (*OPS, *_KINDS) for name in (plain, f"{plain}_")]))
+READABLE = frozenset(filter(find_kind, [name for plain in (*OPS, *_KINDS) for name in (plain, f"{plain}_")]))
 """The last parts of the names of functions that are an operation."""

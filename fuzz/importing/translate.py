@@ -7,14 +7,14 @@ from typing import Any
 
 from fuzz.importing import arithmetic, network, shapes
 from fuzz.importing.call import ImportedCall, Reader
-from fuzz.importing.kinds import FUNCTIONS
+from fuzz.importing.kinds import READABLE
 from fuzz.importing.program import ImportedProgram, Untranslatable
 from fuzz.protocol.recording import Recorded, RecordedCall, RecordedTensor
 from generators.errors import CaseError
 from generators.program.case import Case
 
 READERS: dict[str, Reader] = {**arithmetic.READERS, **shapes.READERS, **network.READERS}
-KNOWN = FUNCTIONS | READERS.keys()
+KNOWN = READABLE | READERS.keys()
 """The last parts of the names of all functions that are read."""
 
 

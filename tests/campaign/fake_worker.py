@@ -5,6 +5,7 @@ the check has no experiment of `unless`; the first that holds says the verdict, 
 subject's stage begins; where launches are to be synchronous its `synchronous` counts too. `after`: found in the source
 of an earlier check of the process. `once`: a file that does not exist until the rule has held for a subject. `starts`:
 a file that counts starts, of which those in `bad_starts` fail.
+`unusable_with`: options with which alone the worker is unusable.
 `time_out` hangs and says so, at which `tests/conftest.py` lets the time be up, however busy the machine is.
 It writes JSON itself: tests start hundreds, and `fuzz.protocol` takes longer to import than all else.
 """
@@ -35,7 +36,7 @@ def main() -> None:
     if "hangs" in rules:
         send("stage_started", id=0, stage=rules["hangs"])
         time.sleep(600)
-    if "unusable" in rules:
+    if "unusable" in rules and rules.get("unusable_with", "") in " ".join(sys.argv[2:]):
         send("unusable", reason=rules["unusable"])
         sys.exit(2)
     if "raw" in rules:
@@ -65,6 +66,7 @@ def say_hello(rules: dict[str, Any], **more: Any) -> None:
         "abilities": rules.get("abilities", {}),
         "missing_hooks": rules.get("missing_hooks", {}),
         "switch": rules.get("switch", ""),
+        "versions": rules.get("versions", {}),
     }
     send("hello", **{**hello, **more})
 

@@ -30,6 +30,14 @@ def setup(timeout: float = 10.0, memory_mib: int = 4096, **rules: Any) -> Worker
     return WorkerConfig(timeout=timeout, memory_mib=memory_mib, command=(sys.executable, str(FAKE), json.dumps(rules)))
 
 
+def write_python(path: Path, torch: str = "2.13.0", **rules: Any) -> Path:
+    """An interpreter, for `--python`, whose workers answer by `rules`; gives its path."""
+    command = [sys.executable, str(FAKE), json.dumps({"torch": torch, **rules})]
+    path.write_text(f"#!{sys.executable}\nimport os, sys\nos.execv(sys.executable, {command!r} + sys.argv[1:])\n")
+    path.chmod(0o755)
+    return path
+
+
 def options(tmp_path: Path, budget: str = "40x", seed: int = 1, **given: Any) -> Options:
     """A campaign's options with one worker and a small budget."""
     rules = given.pop("rules", [])

@@ -14,7 +14,7 @@ from fuzz.run_store import FindingRow, Results
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.emit import source
-from tests.campaign.fakes import case, events, options, raised, sampler, setup
+from tests.campaign.fakes import case, events, options, sampler, setup
 
 pytestmark = pytest.mark.worker
 
@@ -65,14 +65,6 @@ def test_one_bug_met_often_is_one_minimal_finding_with_a_count(
     assert source(entry.case).splitlines()[-1] in told
     assert f"python -m fuzz.replay {given.corpus}" in told
     assert "met 20x" in ending.summary
-
-
-def test_different_bugs_are_different_findings(tmp_path: Path) -> None:
-    error = {"match": "relu", "verdict": "compile_error", "failure": raised("KeyError", "buf7")}
-    leaky = {"match": "log\\(", "verdict": "compile_error", "failure": raised("AssertionError", "no layout")}
-    given = options(tmp_path, budget="60x", rules=[WRONG, error, leaky])
-    assert run_campaign(given, sampler("softmax", "relu", "log")).new == 3
-    assert sorted(op.kind for entry in found(given) for op in entry.case.ops) == ["log", "relu", "softmax"]
 
 
 @pytest.mark.parametrize(
@@ -139,19 +131,6 @@ def test_a_finding_says_whether_shrinking_was_cut_off(
     assert (goes_on in capsys.readouterr().out) is (goes_on in ending.summary) is is_shrinking_cut
 
 
-def test_what_no_public_subject_shows_is_no_finding(tmp_path: Path) -> None:
-    given = options(tmp_path, rules=[{**WRONG, "subjects": ["passes"]}])
-    assert run_campaign(given, sampler("softmax")).new == 0
-    assert found(given) == []
-    assert rows(given)[1]["internal_only"] > 0
-
-
-def test_what_pytorchs_own_check_accepts_is_no_finding(tmp_path: Path) -> None:
-    given = options(tmp_path, rules=[{**WRONG, "dynamo_same": True}])
-    assert run_campaign(given, sampler("softmax")).new == 0
-    assert set(rows(given)[1]) == {"within_same"}
-
-
 def test_without_a_public_subject_findings_stay_in_the_run_directory(tmp_path: Path) -> None:
     given = options(tmp_path, rules=[WRONG], subjects=("passes",))
     assert run_campaign(given, sampler("softmax")).new == 0
@@ -171,29 +150,20 @@ def test_a_minimum_that_fresh_workers_dont_repeat_is_walked_back(tmp_path: Path)
     assert len(kinds) < 4
 
 
-def test_known_findings_are_counted_and_dont_turn_a_run_red(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("versions", "new"), [(">=2.11,<2.15", 0), ("<2.13", 1)])
+def test_known_findings_of_this_torch_are_counted_and_dont_turn_a_run_red(
+    tmp_path: Path, versions: str, new: int
+) -> None:
     given = options(tmp_path, rules=[WRONG])
     known = Entry(
         case=case("softmax", rows=2),
-        expect=Expectation("known", "https://github.com/pytorch/pytorch/issues/1", ">=2.11,<2.15"),
+        expect=Expectation("known", "https://github.com/pytorch/pytorch/issues/1", versions),
         found=Found("wrong_result", "inductor", ("_sfdp_pattern_5_inference",)),
     )
     corpus_entry.save(known, given.ignore_dirs[0])
     ending = run_campaign(given, sampler("softmax"))
-    assert ending.new == 0
-    assert found(given) == []
-    assert "  20x wrong_result" in ending.summary
-
-
-def test_a_known_bug_of_another_torch_version_is_news(tmp_path: Path) -> None:
-    given = options(tmp_path, rules=[WRONG])
-    known = Entry(
-        case=case("softmax", rows=2),
-        expect=Expectation("known", "https://github.com/pytorch/pytorch/issues/1", "<2.13"),
-        found=Found("wrong_result", "inductor", ("_sfdp_pattern_5_inference",)),
-    )
-    corpus_entry.save(known, given.ignore_dirs[0])
-    assert run_campaign(given, sampler("softmax")).new == 1
+    assert ending.new == len(found(given)) == new
+    assert ("  20x wrong_result" in ending.summary) is not bool(new)
 
 
 def test_findings_of_an_earlier_run_in_the_same_corpus_are_no_news(tmp_path: Path) -> None:
@@ -255,16 +225,12 @@ def test_rejected_cases_are_counted_by_reason(tmp_path: Path) -> None:
     assert "refused 5x: RuntimeError: no such thing" in ending.summary
 
 
-def test_workers_are_replaced_before_their_memory_grows_past_the_limit(tmp_path: Path) -> None:
-    given = options(tmp_path, budget="10x", worker_config=setup(rules=[], growth=900.0))
-    run_campaign(given, sampler())
-    assert len(events(given.out, "WorkerStarted")) > 2
-
-
-def test_a_worker_that_is_large_from_the_start_is_not_replaced_for_that(tmp_path: Path) -> None:
-    given = options(tmp_path, budget="10x", worker_config=setup(memory_mib=1000, rules=[], rss=900.0, growth=1.0))
-    run_campaign(given, sampler())
-    assert len(events(given.out, "WorkerStarted")) == given.workers
+def test_workers_are_replaced_before_their_memory_grows_past_the_limit_and_not_for_being_large(tmp_path: Path) -> None:
+    growing = options(tmp_path / "growing", budget="10x", worker_config=setup(rules=[], growth=900.0))
+    large = setup(memory_mib=1000, rules=[], rss=900.0, growth=1.0)
+    for given in (growing, options(tmp_path / "large", budget="10x", worker_config=large)):
+        run_campaign(given, sampler())
+        assert (len(events(given.out, "WorkerStarted")) > 2) is (given is growing)
 
 
 def test_one_campaign_at_a_time_uses_a_directory(tmp_path: Path) -> None:
@@ -308,14 +274,6 @@ def test_a_budget_of_time_is_kept_and_what_it_cut_off_comes_first_next_time(
     assert not events(hangs.out, "CaseJudged")
     run_campaign(options(tmp_path, budget="2x"), sampler("softmax"))
     assert [event["index"] for event in events(hangs.out, "CaseJudged")] == [0, 1]
-
-
-def test_a_program_that_says_that_the_disk_is_full_is_a_finding_as_any_other(tmp_path: Path) -> None:
-    says = raised("OSError", "[Errno 28] No space left on device")
-    given = options(tmp_path, rules=[{"match": "softmax", "verdict": "compile_error", "failure": says}])
-    assert run_campaign(given, sampler("softmax")).new == 1
-    (ended,) = events(given.out, "CampaignEnded")
-    assert ended["reason"] == StopReason.BUDGET
 
 
 def test_a_compiler_is_asked_for_where_one_is_needed(tmp_path: Path) -> None:

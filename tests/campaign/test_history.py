@@ -1,8 +1,5 @@
 """Failures that need earlier cases in the same process."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,32 +21,26 @@ from generators.program.case import Case
 from tests.campaign.fakes import case, events, judged, options, sampler
 from tests.campaign.test_campaign import WRONG, found
 from tests.campaign.test_interrupt import start, until
+from tests.command import ROOT, run_python
+from tests.programs import program
 from triage.report.failing_run import FailingRun
 from triage.report.regression import FILE, write_case
 
 pytestmark = pytest.mark.worker
 
-ROOT = Path(__file__).parents[2]
 AFTER_RELU = {**WRONG, "after": "relu"}
 WRONG_RESULT = SubjectResult("passes", Verdict.WRONG_RESULT)
 
-ATTENTION = """
-case_format: 1
-dims: {B: 2, H: 1, S: 3, T: 4, D: 8}
-inputs:
-  q: {shape: [B, H, S, D], dtype: float32, values: {seed: 0}}
-  k: {shape: [B, H, T, D], dtype: float32, values: {seed: 1}}
-  v: {shape: [B, H, T, D], dtype: float32, values: {seed: 2}}
-ops:
-- {name: kt, op: transpose, args: [k]}
-- {name: scores, op: matmul, args: [q, kt]}
-- {name: scores2, op: mul, args: [scores], other: 0.5}
-- {name: probs, op: softmax, args: [scores2]}
-- {name: out, op: matmul, args: [probs, v]}
-returns: [out]
-contracts:
-- {q: q, k: k, v: v, output: out, scale: 0.5}
-"""
+ATTENTION = program(
+    "B: 2, H: 1, S: 3, T: 4, D: 8",
+    {"q": "B, H, S, D", **dict.fromkeys("kv", "B, H, T, D")},
+    "kt = transpose k",
+    "scores = matmul q kt",
+    "scores2 = mul scores, other: 0.5",
+    "probs = softmax scores2",
+    "out = matmul probs v",
+    contracts="[{q: q, k: k, v: v, output: out, scale: 0.5}]",
+)
 HALVED = casefile.loads(ATTENTION)
 QUARTERED = casefile.loads(ATTENTION.replace("0.5", "0.25"))
 
@@ -156,6 +147,5 @@ def test_a_kernel_with_memory_is_found_replayed_and_reproduced(
 
     script = tmp_path / FILE
     script.write_text(write_case(FailingRun(entry.case, shown)).write())
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, check=False, timeout=300)
+    done = run_python(script, cwd=ROOT, PYTHONPATH=str(ROOT))
     assert done.returncode == 1, done.stderr

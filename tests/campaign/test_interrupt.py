@@ -31,8 +31,8 @@ from generators.program.case import Case
 from tests.campaign import test_campaign
 from tests.campaign.fakes import case, events, options, raised, sampler
 from tests.campaign.test_campaign import WRONG, rows
+from tests.command import ROOT
 
-ROOT = Path(__file__).parents[2]
 RULES = [
     {
         "match": "softmax",

@@ -2,24 +2,16 @@
 
 import pytest
 
+from corpus import casefile
 from fuzz.campaign.investigation import Investigation
 from fuzz.events import SuspicionOutcome
 from fuzz.experiments import Trial
 from fuzz.protocol import SubjectResult, Verdict
-from generators.program.case import Case, Input
-from generators.program.ops import make_op
-from generators.program.sizes import Size
+from generators.program.case import Case
 from tests.fake_asker import FakeAsker
+from tests.programs import program
 
-CHAIN = Case(
-    (("S", 3),),
-    (Input("x", (Size.of("S"),), "float32"),),
-    tuple(
-        make_op(name, kind, [arg], {})
-        for name, kind, arg in (("a", "exp", "x"), ("b", "sin", "a"), ("c", "tanh", "b"), ("out", "neg", "c"))
-    ),
-    ("out",),
-)
+CHAIN = casefile.loads(program("S: 3", {"x": "S"}, "a = exp x", "b = sin a", "c = tanh b", "out = neg c"))
 WRONG = SubjectResult("passes", Verdict.WRONG_RESULT)
 
 

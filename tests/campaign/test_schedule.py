@@ -8,17 +8,18 @@ from typing import Any
 
 import pytest
 
+from corpus import casefile
 from fuzz.campaign.crew import CampaignEvaluator
 from fuzz.campaign.options import Budget
 from fuzz.campaign.schedule import CaseNumbers, Schedule, choose_subjects
 from fuzz.campaign.session import run_campaign
 from fuzz.subjects import find_abilities
 from generators.errors import UserError
-from generators.program.portability import find_obstacle
+from generators.program.case import Case
 from generators.sampling.neighbours import Neighbourhood
-from generators.sampling.sample import sample
 from tests.campaign.fakes import case, events, options, sampler, setup
 from tests.campaign.test_campaign import WRONG, found
+from tests.programs import program
 
 DEFAULT = choose_subjects([])
 
@@ -70,23 +71,47 @@ def test_cheap_subjects_find_the_first_bug_before_anything_compiles() -> None:
     assert schedule.subjects_for(case("exp"))[1] == "inductor"
 
 
-def test_a_compiler_of_inference_programs_gets_what_it_promises_to_take() -> None:
-    plain, trained = case("exp"), replace(case("exp"), mode="training")
-    written = next(one for index in range(200) if find_obstacle(one := sample(1, index, mode="inference")) == "writes")
-    mixed, alone = Schedule(("passes", "openvino")), Schedule(("openvino", "onnxruntime"))
-    assert mixed.subjects_for(plain) == ("passes", "openvino")
-    assert {mixed.subjects_for(trained), mixed.subjects_for(written)} == {("passes",)}
-    assert alone.subjects_for(plain) == ("openvino", "onnxruntime")
-    assert alone.subjects_for(written) == ("openvino",)
+EXP, TUNED = case("exp"), replace(case("exp"), settings=(("cpp.threads", 4),))
+TRAINED, FROZEN = replace(EXP, mode="training"), replace(TUNED, settings=(("cpp.threads", 4), ("freezing", True)))
+WRITTEN = casefile.loads(program("S: 3", {"x": "S"}, "out = mul_ x, other: 2.0"))
+
+
+@pytest.mark.parametrize(
+    ("subjects", "free", "one", "met"),
+    [
+        # Compilers of inference programs, and exports, get what they promise to take.
+        ("passes openvino", 0.0, EXP, "passes openvino"),
+        ("passes openvino", 0.0, TRAINED, "passes"),
+        ("passes openvino", 0.0, WRITTEN, "passes"),
+        ("openvino onnxruntime", 0.0, EXP, "openvino onnxruntime"),
+        ("openvino onnxruntime", 0.0, WRITTEN, "openvino"),
+        ("passes export", 1000.0, EXP, "passes export"),
+        ("passes export", 1000.0, TRAINED, "passes"),
+        # Backends take what a rewrite may make attention.
+        ("passes triton sdpa_flash", 1000.0, EXP, "passes"),
+        ("passes triton sdpa_flash", 1000.0, case("softmax"), "passes sdpa_flash"),
+        # A subject with options meets cases with settings that act there.
+        ("passes inductor_options", 1000.0, EXP, "passes"),
+        ("passes inductor_options", 1000.0, TUNED, "passes inductor_options"),
+        ("passes passes_options", 1000.0, TUNED, "passes"),
+        ("passes passes_options", 1000.0, FROZEN, "passes passes_options"),
+        # Every case meets a subject that is chosen alone.
+        *(
+            (name, 0.0, EXP, name)
+            for name in ("inductor", "aot_eager", "eager", "my.kernel:call", "passes my.kernel:call")
+        ),
+    ],
+)
+def test_a_case_meets_the_subjects_that_take_it(subjects: str, free: float, one: Case, met: str) -> None:
+    """`free`: seconds that no subject has used yet."""
+    schedule = Schedule(choose_subjects(subjects.split()))
+    schedule.add_time((), free, {})
+    assert schedule.subjects_for(one) == tuple(met.split())
+
+
+def test_abilities_are_those_of_all_subjects() -> None:
     assert find_abilities(["openvino", "onnxruntime"]) == frozenset({"inference", "dynamic"})
     assert find_abilities(["openvino", "passes"]) is find_abilities([]) is None
-
-
-def test_exported_programs_are_for_inference() -> None:
-    schedule = Schedule(("passes", "export"))
-    schedule.add_time((), 100.0, {})
-    assert schedule.subjects_for(case("exp")) == ("passes", "export")
-    assert schedule.subjects_for(replace(case("exp"), mode="training")) == ("passes",)
 
 
 @pytest.mark.worker
@@ -119,13 +144,6 @@ def test_around_a_module_torch_compile_has_a_larger_share() -> None:
     assert shares[1] > 1.5 * shares[0]
 
 
-def test_backends_take_what_a_rewrite_may_make_attention() -> None:
-    schedule = Schedule(("passes", "triton", "sdpa_flash"))
-    schedule.add_time((), 100.0, {})
-    assert schedule.subjects_for(case("exp")) == ("passes",)
-    assert schedule.subjects_for(case("softmax")) == ("passes", "sdpa_flash")
-
-
 def test_modes_for_gpus_are_defaults_there_alone() -> None:
     modes = {"inductor_reduce_overhead", "inductor_max_autotune"}
     assert not modes & {*choose_subjects([])}
@@ -139,23 +157,6 @@ def test_what_is_aimed_at_a_pattern_with_dropout_meets_the_subject_in_which_it_c
     dropping = replace(dropping, ops=(replace(dropping.ops[0], attrs=(("p", 0.1),)),))
     assert schedule.subjects_for(dropping) == schedule.subjects_for(case("exp"), targeted=True) == ("passes",)
     assert schedule.subjects_for(dropping, targeted=True) == ("passes_random",)
-
-
-def test_a_subject_with_options_meets_cases_with_settings_that_act_there() -> None:
-    tuned = replace(case("exp"), settings=(("cpp.threads", 4),))
-    for name, met in (("inductor_options", [tuned]), ("passes_options", [])):
-        schedule = Schedule(("passes", name))
-        schedule.add_time((), 1000.0, {})
-        assert [one for one in (case("exp"), tuned) if name in schedule.subjects_for(one)] == met
-    frozen = replace(tuned, settings=(("cpp.threads", 4), ("freezing", True)))
-    assert "passes_options" in schedule.subjects_for(frozen)
-
-
-@pytest.mark.parametrize(
-    "given", [["inductor"], ["aot_eager"], ["eager"], ["my.kernel:call"], ["passes", "my.kernel:call"]]
-)
-def test_chosen_subjects_are_met_by_every_case(given: list[str]) -> None:
-    assert Schedule(choose_subjects(given)).subjects_for(case("exp")) == tuple(given)
 
 
 @pytest.mark.parametrize("name", ["", "Eager", "Inductor", "a:", ":b", "a b:c", "a:b.c", "a/b:c"])

@@ -98,15 +98,17 @@ def test_a_campaign_that_left_work_names_the_directory_to_go_on_in(
     assert "-m fuzz.run --budget 2x --out 'my run'" in told
 
 
+REFUSED = {
+    "match": "",
+    "verdict": "skipped",
+    "subjects": [NAMED],
+    "failure": encode(NotTaken(Refusal.UNSUPPORTED, "no")),
+}
+
+
 @pytest.mark.parametrize("is_named", [True, False])
 def test_a_subject_that_takes_no_case_is_no_success(tmp_path: Path, is_named: bool) -> None:
-    refused = {
-        "match": "",
-        "verdict": "skipped",
-        "subjects": [NAMED],
-        "failure": encode(NotTaken(Refusal.UNSUPPORTED, "no")),
-    }
-    worker = setup(rules=[refused], subjects=[NAMED], attention=[NAMED])
+    worker = setup(rules=[REFUSED], subjects=[NAMED], attention=[NAMED])
     given = options(tmp_path, "4x", subjects=(NAMED,), named=(NAMED,) * is_named, worker_config=worker)
     ending = run_campaign(given, sampler())
     assert isinstance(ending.error, UserError) is is_named
@@ -114,9 +116,7 @@ def test_a_subject_that_takes_no_case_is_no_success(tmp_path: Path, is_named: bo
 
 
 def test_a_subject_that_takes_no_case_hides_no_finding_of_another(tmp_path: Path) -> None:
-    failure = encode(NotTaken(Refusal.UNSUPPORTED, "no"))
-    refused = {"match": "", "verdict": "skipped", "subjects": [NAMED], "failure": failure}
-    worker = setup(rules=[refused, WRONG], subjects=["passes", "inductor", NAMED], attention=[NAMED])
+    worker = setup(rules=[REFUSED, WRONG], subjects=["passes", "inductor", NAMED], attention=[NAMED])
     given = options(tmp_path, subjects=("passes", "inductor", NAMED), named=(NAMED,), worker_config=worker)
     ending = run_campaign(given, sampler("softmax"))
     assert (ending.new, ending.error) == (1, None)

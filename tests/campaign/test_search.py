@@ -33,8 +33,13 @@ RULES = [
 ]
 
 
+PATTERN = {"match": "softmax", "applied_rewrites": ["_sfdp_pattern_5_inference"]}
+
+
 def guided(tmp_path: Path, budget: str = "60x", **given: Any) -> Options:
-    return options(tmp_path, budget, engine="guided", rules=RULES, **given)
+    return options(
+        tmp_path, budget, engine="guided", **{"seeds": (case("softmax", "exp"),), "rules": [PATTERN], **given}
+    )
 
 
 def queue_of(given: Options) -> list[tuple[Case, frozenset[CoverageItem]]]:
@@ -43,7 +48,7 @@ def queue_of(given: Options) -> list[tuple[Case, frozenset[CoverageItem]]]:
 
 
 def test_what_reaches_something_new_is_queued_once_and_stored(tmp_path: Path) -> None:
-    given = guided(tmp_path)
+    given = guided(tmp_path, rules=RULES, seeds=())
     run_campaign(given, sampler("softmax", "log", every=4))
     queued = queue_of(given)
     reached = {CoverageItem(CoverageKind.REWRITE, "mul_softmax_pattern"), CoverageItem(CoverageKind.OP, "aten.log")}
@@ -53,11 +58,8 @@ def test_what_reaches_something_new_is_queued_once_and_stored(tmp_path: Path) ->
 
 def test_what_an_attention_rewrite_took_is_tried_in_its_other_forms(tmp_path: Path) -> None:
     """Nothing that is drawn has a softmax, and the seed's is in float32. Four of its variants are in half precision."""
-    rules = [
-        {"match": r"softmax[\s\S]*float16", "coverage": [{"kind": "op", "name": "half"}]},
-        {"match": "softmax", "applied_rewrites": ["_sfdp_pattern_5_inference"]},
-    ]
-    given = options(tmp_path, "30x", engine="guided", rules=rules, seeds=(case("softmax", "exp"),))
+    half = {"match": r"softmax[\s\S]*float16", "coverage": [{"kind": "op", "name": "half"}]}
+    given = guided(tmp_path, "30x", rules=[half, PATTERN])
     run_campaign(given, sampler())
     with Results(given.out) as results:
         assert results.count_coverage()[CoverageItem(CoverageKind.OP, "half")] >= 4
@@ -65,11 +67,7 @@ def test_what_an_attention_rewrite_took_is_tried_in_its_other_forms(tmp_path: Pa
 
 def test_a_search_goes_on_with_its_queue(tmp_path: Path) -> None:
     """The second run judges the variants of what the first one queued."""
-    rules = [{"match": "softmax", "applied_rewrites": ["_sfdp_pattern_5_inference"]}]
-    first, second = (
-        options(tmp_path, budget, engine="guided", rules=rules, seeds=(case("softmax", "exp"),))
-        for budget in ("1x", "30x")
-    )
+    first, second = (guided(tmp_path, budget) for budget in ("1x", "30x"))
     run_campaign(first, sampler())
     before = queue_of(first)
     assert len(before) == 1
@@ -82,8 +80,7 @@ def test_a_search_goes_on_with_its_queue(tmp_path: Path) -> None:
 
 def test_no_case_is_judged_twice(tmp_path: Path) -> None:
     """Neither random cases nor variants, in a run that is continued either."""
-    rules = [{"match": "softmax", "applied_rewrites": ["_sfdp_pattern_5_inference"]}]
-    given = options(tmp_path, "40x", engine="guided", rules=rules, seeds=(case("softmax", "exp"),))
+    given = guided(tmp_path, "40x")
     run_campaign(given, sampler("softmax"))
     run_campaign(given, sampler("softmax"))
     cases = [event["case"] for event in events(given.out, "CaseJudged")]
@@ -92,7 +89,7 @@ def test_no_case_is_judged_twice(tmp_path: Path) -> None:
 
 
 def test_what_a_queued_case_reaches_later_is_in_the_queue_too(tmp_path: Path) -> None:
-    with Results(_make_run(tmp_path)) as results:
+    with Results(tmp_path) as results:
         one = case("exp")
         items = [CoverageItem(CoverageKind.OP, name) for name in ("first", "second")]
         for item in items:
@@ -109,17 +106,10 @@ def test_seeds_are_read_before_work_starts(tmp_path: Path) -> None:
     assert [len(one.ops) for one in load_seeds(tmp_path / "seeds")] == [1, 2]
 
 
-def _make_run(directory: Path) -> Path:
-    (directory / "run").mkdir()
-    return directory / "run"
-
-
 def test_functions_that_compute_attention_are_given_random_cases(tmp_path: Path) -> None:
-    name = "my.kernels:attention"
-    worker = setup(rules=RULES, subjects=[name], attention=[name])
-    drawn = sampler()
-    given = guided(tmp_path, "6x", subjects=(name,), seeds=(case("softmax", "exp"),), worker_config=worker)
-    run_campaign(given, drawn)
+    worker = setup(rules=RULES, subjects=[NAME], attention=[NAME])
+    given = guided(tmp_path, "6x", subjects=(NAME,), worker_config=worker)
+    run_campaign(given, sampler())
     with Results(given.out) as results:
         assert results.counts.cursor == 6
         assert not results.count_coverage()

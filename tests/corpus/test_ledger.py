@@ -13,6 +13,7 @@ from tests.corpus.test_mistakes import GROUPS
 
 HAND_WRITTEN: str = GROUPS["ledger"]["text"]
 ROOT = CauseKey("eager", Stage.OPERATION, "aten.bmm", MechanismKind.NOT_FINITE)
+BMM = Bug("bmm", "aten.bmm: NaN", cause=ROOT, decided_by=())
 
 
 def written(path: Path, text: str) -> Ledger:
@@ -26,28 +27,17 @@ def test_what_a_person_wrote_stays_when_it_is_brought_up_to_date(tmp_path: Path)
     assert str(bug.status) == "reported https://github.com/pytorch/pytorch/issues/1"
     assert read.find_cause(CauseKey("inductor", Stage.JOINT_PASSES, "", MechanismKind.WRONG)) == bug
     assert read.examples(bug) == [tmp_path / "known/constants.case.yaml"]
-    met = Bug(
-        bug.id,
-        "a machine's title",
-        Status(),
-        "",
-        (),
-        (),
-        ("0" * 12, "3a0969d8f021"),
-        "2026-11-01",
-        "2026-11-21",
-        ("2.13.0", "2.14"),
-        cause=bug.cause,
-        decided_by=(),
-    )
-    ledger.save(Ledger(read.path, (met, Bug("bmm", "aten.bmm: NaN", cause=ROOT, decided_by=(), findings=("1" * 12,)))))
+    met = Bug(bug.id, "a machine's title", cause=bug.cause, decided_by=())
+    met = replace(met, findings=("0" * 12, "3a0969d8f021"), first_seen="2026-11-01", last_seen="2026-11-21")
+    met = replace(met, versions=("2.13.0", "2.14"))
+    ledger.save(Ledger(read.path, (met, replace(BMM, findings=("1" * 12,)))))
     text = read.path.read_text()
     assert text.startswith("# Reviewed every Monday.\nledger_format: 3\n")
     again = ledger.load(read.path)
     assert again.bugs[0] == replace(
         bug, findings=met.findings, first_seen="2026-11-01", last_seen="2026-11-21", versions=met.versions
     )
-    assert again.bugs[1] == Bug("bmm", "aten.bmm: NaN", cause=ROOT, decided_by=(), findings=("1" * 12,))
+    assert again.bugs[1] == replace(BMM, findings=("1" * 12,))
     # And nothing changes where there is nothing to say.
     ledger.save(again)
     assert read.path.read_text() == text
@@ -55,19 +45,18 @@ def test_what_a_person_wrote_stays_when_it_is_brought_up_to_date(tmp_path: Path)
 
 def test_entries_that_do_not_change_stay_byte_for_byte(tmp_path: Path) -> None:
     read = written(tmp_path / "ledger.yaml", HAND_WRITTEN)
-    ledger.save(Ledger(read.path, (*read.bugs, Bug("bmm", "aten.bmm: NaN", cause=ROOT, decided_by=()))))
+    ledger.save(Ledger(read.path, (*read.bugs, BMM)))
     assert read.path.read_text().startswith(HAND_WRITTEN)
     assert len(ledger.load(read.path).bugs) == 2
 
 
 def test_a_bug_is_open_until_somebody_decides_here_or_upstream() -> None:
-    bug = Bug("bmm", "aten.bmm: NaN", cause=ROOT, decided_by=())
     related, same = Issue("pytorch#1", "related", "open"), Issue("pytorch#2", "same", "open")
     searches = [None, Upstream("2026-09"), Upstream("2026-09", (related,)), Upstream("2026-09", (related, same))]
-    found = [replace(bug, upstream=one) for one in searches]
+    found = [replace(BMM, upstream=one) for one in searches]
     assert [one.is_open for one in found] == [True, True, True, False]
     assert len({one.standing for one in found}) == len(found)  # not searched is not the same as not found
-    assert not replace(bug, status=Status("set_apart", "deprecated")).is_open
+    assert not replace(BMM, status=Status("set_apart", "deprecated")).is_open
     assert (same.url, Issue("a/b#3", "same", "open").url) == (
         "https://github.com/pytorch/pytorch/issues/2",
         "https://github.com/a/b/issues/3",
@@ -77,12 +66,7 @@ def test_a_bug_is_open_until_somebody_decides_here_or_upstream() -> None:
 def test_the_last_finding_of_a_bug_may_move_to_another(tmp_path: Path) -> None:
     read = written(tmp_path / "ledger.yaml", HAND_WRITTEN)
     (bug,) = read.bugs
-    ledger.save(
-        Ledger(
-            read.path,
-            (replace(bug, findings=()), Bug("bmm", "aten.bmm: NaN", cause=ROOT, decided_by=(), findings=bug.findings)),
-        )
-    )
+    ledger.save(Ledger(read.path, (replace(bug, findings=()), replace(BMM, findings=bug.findings))))
     again = ledger.load(read.path)
     assert [one.findings for one in again.bugs] == [(), bug.findings]
     assert again.bugs[0].last_seen == bug.last_seen and again.bugs[0].versions == bug.versions
@@ -105,7 +89,7 @@ def test_a_ledger_that_cant_be_read_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "ledger.yaml"
     path.write_text("ledger_format: 3\nbugs: [&a b]\n")
     with pytest.raises(UserError, match="anchors and aliases are not allowed"):
-        ledger.save(Ledger(path, (Bug("bmm", "NaN", cause=ROOT, decided_by=()),)))
+        ledger.save(Ledger(path, (BMM,)))
     assert path.read_text() == "ledger_format: 3\nbugs: [&a b]\n"
     with pytest.raises(UserError, match="can't be read: No such file"):
         ledger.load(tmp_path / "none.yaml")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from corpus.casefile import loads
 from corpus.passes.contracts import Plain, simplify_contract, spell_plain
 from corpus.passes.program import bypass, shrink_dims, start_later
 from corpus.shrink import CONTRACT_PASSES, PASSES, Pass, shrink
@@ -20,6 +21,7 @@ from generators.program.sizes import Size
 from generators.program.type_check import types_of
 from generators.sampling.sample import sample
 from tests.generators.plain import agrees, by_contract, close, in_float64, overwrites
+from tests.programs import program
 
 PAIRS = 10
 
@@ -88,15 +90,16 @@ def test_settings_that_are_not_needed_go(needed: set[str]) -> None:
 
 
 def test_a_write_that_is_not_needed_goes_and_one_that_is_stays() -> None:
-    sizes = (Size.of("S"),)
-    state = Input("state", sizes, "float32", parameter=True, buffer=True)
-    ops = (
-        make_op("first", "copy_", ["state", "x"], {}),
-        make_op("second", "add_", ["first"], {"other": 1.0}),
-        make_op("y", "relu", ["second"], {}),
-        make_op("third", "mul_", ["x"], {"other": 2.0}),
+    text = program(
+        "S: 3",
+        {"x": "S", "state": "S; parameter: true, buffer: true"},
+        "first = copy_ state x",
+        "second = add_ first, other: 1.0",
+        "y = relu second",
+        "third = mul_ x, other: 2.0",
+        returns="[y, third]",
     )
-    case = Case((("S", 3),), (Input("x", sizes, "float32"), state), ops, ("y", "third"))
+    case = loads(text)
     smallest = shrink(case, lambda case: any(op.kind == "add_" for op in case.ops))[-1]
     assert [op.kind for op in smallest.ops] == ["add_"]
     assert not any(item.buffer for item in smallest.inputs)
@@ -104,14 +107,8 @@ def test_a_write_that_is_not_needed_goes_and_one_that_is_stays() -> None:
 
 def attention(shape: str) -> Case:
     """Attention of one input, in place of q, k and v, with sizes of one letter."""
-    sizes = tuple(Size.of(letter) for letter in shape)
-    ops = (
-        make_op("turned", "transpose", ["x"], {}),
-        make_op("product", "matmul", ["x", "turned"], {}),
-        make_op("weights", "softmax", ["product"], {}),
-        make_op("y", "matmul", ["weights", "x"], {}),
-    )
-    return Case(((shape[0], 2),), (Input("x", sizes, "float32"),), ops, ("y",))
+    ops = ("turned = transpose x", "product = matmul x turned", "weights = softmax product", "y = matmul weights x")
+    return loads(program(f"{shape[0]}: 2", {"x": ", ".join(shape)}, *ops))
 
 
 def shapes_of(case: Case) -> dict[str, list[str]]:
@@ -205,10 +202,9 @@ def test_cases_that_differ_in_a_number_shrink_alike() -> None:
 
 @pytest.mark.parametrize(("kind", "smallest"), [("permutation", "permutation"), ("tokens", "constant")])
 def test_writes_that_torch_defines_stay_defined(kind: str, smallest: str) -> None:
-    size = (Size.of("S"),)
-    places = Input("places", size, "int64", values=Values(kind, scale=3.0 if kind == "tokens" else 1.0))
-    given = [Input(name, size, "float32") for name in ("x", "values")]
-    case = Case((("S", 3),), (*given, places), (make_op("out", "scatter", ["x", "places", "values"], {}),), ("out",))
+    places = f"S; dtype: int64, values: {{kind: {kind}, seed: 0, scale: {3.0 if kind == 'tokens' else 1.0}}}"
+    given = {"x": "S", "values": "S", "places": places}
+    case = loads(program("S: 3", given, "out = scatter x places values"))
     assert bool(find_undefined_writes(case, types_of(case))) == (kind == "tokens")
 
     def keeps_the_write(case: Case) -> bool:

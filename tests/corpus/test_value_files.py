@@ -20,7 +20,6 @@ from corpus import value_files as case_values
 from corpus.entry import Entry, load, save, write
 from corpus.shrink import shrink
 from fuzz.check.run import value_files
-from fuzz.check.run import value_files as worker_side
 from fuzz.check.run.program import Program, same_bits
 from fuzz.check.run.value_files import ValuesError
 from fuzz.protocol import SubjectResult, Verdict
@@ -192,7 +191,7 @@ def make_case(given: Given, *, dtype: str = "float32") -> Case:
 
 @pytest.fixture
 def case(tmp_path: Path) -> Case:
-    sha256 = worker_side.write(torch.randn(2, 3), tmp_path / "made" / VALUES_DIRECTORY)
+    sha256 = value_files.write(torch.randn(2, 3), tmp_path / "made" / VALUES_DIRECTORY)
     case_values.note(tmp_path / "made")
     return make_case(Given((2, 3), "float32", sha256=sha256))
 
@@ -241,7 +240,7 @@ def test_a_script_of_a_report_runs_with_its_values(case: Case) -> None:
     [(Path.unlink, "missing"), (lambda path: path.write_bytes(b"other"), "altered"), (lambda path: None, "")],
 )
 def test_a_case_without_its_file_is_refused(spoil: Callable[[Path], object], why: str, tmp_path: Path) -> None:
-    sha256 = worker_side.write(torch.full((2, 3), 7.0 + len(why)), tmp_path / VALUES_DIRECTORY)
+    sha256 = value_files.write(torch.full((2, 3), 7.0 + len(why)), tmp_path / VALUES_DIRECTORY)
     case_values.note(tmp_path)
     path = save(Entry(make_case(Given((2, 3), "float32", sha256=sha256))), tmp_path)
     spoil(next((tmp_path / VALUES_DIRECTORY).iterdir()))
@@ -256,7 +255,7 @@ def test_a_case_without_its_file_is_refused(spoil: Callable[[Path], object], why
 @pytest.mark.parametrize("of_mask", [False, True])
 def test_a_file_holds_what_the_case_says(of_mask: bool, tmp_path: Path) -> None:
     """A file with the right hash and other values, or of another format, is refused before a worker reads it."""
-    content = worker_side.serialize(torch.zeros(3, 2)) if of_mask else b"no values"
+    content = value_files.serialize(torch.zeros(3, 2)) if of_mask else b"no values"
     given = Given((2, 3), "float32", sha256=hashlib.sha256(content).hexdigest())
     (tmp_path / VALUES_DIRECTORY).mkdir()
     (tmp_path / VALUES_DIRECTORY / given.file_name).write_bytes(content)

@@ -18,6 +18,7 @@ from generators.errors import UserError
 from generators.program.case import Case
 from tests.campaign.fakes import case, setup
 from tests.fake_asker import FakeAsker
+from tests.programs import program
 
 pytestmark = pytest.mark.worker
 
@@ -177,40 +178,22 @@ def test_an_outcome_needs_a_result_that_applies() -> None:
     assert compare_outcome(None, WRONG) is compare_outcome(WRONG, WRONG, applies=False) is Outcome.DOES_NOT_APPLY
 
 
-LAYER_NORM = casefile.loads("""
-case_format: 1
-dims: {D: 2}
-inputs:
-  x: {shape: [D], dtype: float32, values: {seed: 0}}
-  z: {shape: [D], dtype: float32, values: {seed: 1}}
-  weight: {shape: [D], dtype: float32, values: {seed: 2}, parameter: true}
-ops:
-  - {name: out, op: layer_norm, args: [x, z, weight]}
-returns: [out]
-regions: [{kind: jvp, ops: [out]}]
-""")
-EXP_OF_ROWS = casefile.loads("""
-case_format: 1
-dims: {S: 2}
-inputs:
-  x: {shape: [S, 3], dtype: float32, values: {seed: 0}}
-ops:
-  - {name: out, op: exp, args: [x]}
-returns: [out]
-regions: [{kind: vmap, ops: [out], over: S}]
-""")
+LAYER_NORM = casefile.loads(
+    program(
+        "D: 2",
+        {"x": "D", "z": "D", "weight": "D; parameter: true"},
+        "out = layer_norm x z weight",
+        regions="[{kind: jvp, ops: [out]}]",
+    )
+)
+EXP_OF_ROWS = casefile.loads(
+    program("S: 2", {"x": "S, 3"}, "out = exp x", regions="[{kind: vmap, ops: [out], over: S}]")
+)
 
 
-SOFTMAX_DERIVED = casefile.loads("""
-case_format: 1
-dims: {S: 63, T: 32}
-inputs:
-  scores: {shape: [S, T], dtype: float32, values: {seed: 0}}
-ops:
-  - {name: out, op: softmax, args: [scores]}
-returns: [out]
-regions: [{kind: jacrev, ops: [out]}]
-""")
+SOFTMAX_DERIVED = casefile.loads(
+    program("S: 63, T: 32", {"scores": "S, T"}, "out = softmax scores", regions="[{kind: jacrev, ops: [out]}]")
+)
 
 
 @pytest.mark.worker

@@ -1,9 +1,6 @@
 """Faults of the surroundings of a process: packages with our names, and compilers that are switched off."""
 
-import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,25 +16,15 @@ from fuzz.cli import USAGE
 from fuzz.own_packages import OWN_PACKAGES
 from fuzz.protocol import Verdict
 from generators.sampling.sample import sample
-from tests.campaign.fakes import FAKE, case
-from tests.command import run_command
-
-ROOT = Path(__file__).parents[2]
+from tests.campaign.fakes import case, write_python
+from tests.command import ROOT, run_command, run_python
 
 
 def start(tmp_path: Path, foreign: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Python in a directory that has a package of the name `foreign`, with our checkout behind it."""
     (tmp_path / foreign).mkdir()
     (tmp_path / foreign / "__init__.py").touch()
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    return run_python(*arguments, cwd=tmp_path, PYTHONPATH=str(ROOT))
 
 
 @pytest.mark.parametrize(
@@ -95,12 +82,7 @@ def python(tmp_path: Path) -> Make:
     """Makes an interpreter for `--python` whose worker can judge no compiler."""
 
     def make(torch: str = "2.13.0", **rules: Any) -> Path:
-        script = tmp_path / f"python-{torch}"
-        given = json.dumps({"torch": torch, "rules": [REFUSES], **rules})
-        command = [sys.executable, str(FAKE), given]
-        script.write_text(f"#!{sys.executable}\nimport os\nos.execv({sys.executable!r}, {command!r})\n")
-        script.chmod(0o755)
-        return script
+        return write_python(tmp_path / f"python-{torch}", torch, **{"rules": [REFUSES], **rules})
 
     return make
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from corpus import casefile
 from corpus import entry as corpus_entry
 from corpus.entry import Entry, Found
 from fuzz.check.judge.row_error_bound import locate
@@ -26,10 +27,10 @@ from fuzz.protocol.failures import FaultyOperation, OutOfBounds, Process, Proces
 from fuzz.replay_result import read_recorded_result
 from generators.errors import UserError
 from generators.program.attention_options import Contract
-from generators.program.case import Case, Input, LaterCall, Op
-from generators.program.sizes import Size
+from generators.program.case import LaterCall
 from generators.records import encode
 from tests.campaign.fakes import case
+from tests.programs import program
 
 FAILURES = (
     Raised("ValueError", "no: 4", unwritten=True),
@@ -105,18 +106,10 @@ def test_places_read_as_a_person_would_say_them(mask: Tensor, names: tuple[str, 
 
 
 def test_axes_are_called_what_the_contract_calls_them() -> None:
-    def sizes(*names: str) -> tuple[Size, ...]:
-        return tuple(Size.of(name) for name in names)
-
-    inputs = (
-        Input("q", sizes("B", "S", "H", "D"), "float32"),
-        Input("k", sizes("B", "S", "H", "D"), "float32"),
-        Input("mask", sizes("S", "S"), "bool"),
-        Input("other", sizes("B", "D"), "float32"),
-    )
+    inputs = {"q": "B, S, H, D", "k": "B, S, H, D", "mask": "S, S; dtype: bool, values: {kind: random, seed: 2}"}
     contract = Contract("q", "k", "k", "out", "bshd", mask="mask")
-    dims = (("B", 2), ("S", 3), ("H", 4), ("D", 5))
-    case = Case(dims, inputs, (Op("out", "exp", ("q",)),), ("out",), contracts=(contract,))
+    case = casefile.loads(program("B: 2, S: 3, H: 4, D: 5", inputs | {"other": "B, D"}, "out = exp q"))
+    case = replace(case, contracts=(contract,))
     assert label_axes(case, Value("output", 0), 4) == (BATCH, QUERY, HEAD, FEATURE)
     assert label_axes(case, Value("input", 1, is_gradient=True), 4) == (BATCH, KEY, HEAD, FEATURE)
     assert label_axes(case, Value("input", 2, is_written=True), 2) == (QUERY, KEY)
@@ -138,11 +131,8 @@ def test_axes_are_called_what_the_contract_calls_them() -> None:
     ],
 )
 def test_values_of_a_sequence_are_told_with_their_call(value: Value, words: str) -> None:
-    shape = (Size.of("D"),)
-    inputs = tuple(
-        Input(name, shape, "float32", parameter=name != "x", buffer=name == "cache") for name in ("x", "w", "cache")
-    )
-    case = Case((("D", 2),), inputs, (Op("out", "exp", ("x",)),), ("out",), calls=(LaterCall(), LaterCall()))
+    inputs = {"x": "D", "w": "D; parameter: true", "cache": "D; parameter: true, buffer: true"}
+    case = replace(casefile.loads(program("D: 2", inputs, "out = exp x")), calls=(LaterCall(), LaterCall()))
     assert name_value(case, value) == words
     assert label_axes(case, value, 1) == ("D",)
     assert (

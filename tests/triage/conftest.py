@@ -7,40 +7,34 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 
 from corpus import casefile
-from corpus.entry import Entry
+from corpus.entry import Entry, Expectation
 from fuzz.attribution.ablation import AOT_EAGER, DYNAMIC, DYNAMO, EAGER, INDUCTOR, PASSES, Ablation
 from fuzz.experiments import NO_PATTERNS
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.failures import Value, WrongValue
 from generators.program.case import Case
 from tests.command import ROOT
+from tests.programs import program
 from tests.replay.conftest import FakePython, fake_python
 from triage import script_runs
 from triage.report.build import Evidence
 
 __all__ = ["FakePython", "fake_python"]
 
-collect_ignore = ["golden"]
-
-SOFTMAX_OVER_QUERIES = """
-case_format: 1
-dims: {B: 2, H: 4, S: 8, D: 16}
-inputs:
-  q: {shape: [B, H, S, D], dtype: float32, values: {seed: 0}}
-  k: {shape: [B, H, S, D], dtype: float32, values: {seed: 1}}
-  v: {shape: [B, H, S, D], dtype: float32, values: {seed: 2}}
-ops:
-  - {name: kt, op: transpose, args: [k], dim0: -2, dim1: -1}
-  - {name: products, op: matmul, args: [q, kt]}
-  - {name: scores, op: div, args: [products], other: 4.0}
-  - {name: weights, op: softmax, args: [scores], dim: -2}
-  - {name: out, op: matmul, args: [weights, v]}
-returns: [out]
-"""
+SOFTMAX_OVER_QUERIES = program(
+    "B: 2, H: 4, S: 8, D: 16",
+    dict.fromkeys("qkv", "B, H, S, D"),
+    "kt = transpose k, dim0: -2, dim1: -1",
+    "products = matmul q kt",
+    "scores = div products, other: 4.0",
+    "weights = softmax scores, dim: -2",
+    "out = matmul weights v",
+)
 NUMBERS = {"compiled_error": 0.97, "eager_error": 2.2e-07, "scale": 2.3, "rows_wrong": 64.0, "rows_total": 64.0}
 OFF = WrongValue(Value("output", 0), (1, 0), error=0.9, ratio=9e4, limit=32.0, eager_error=2e-7)
 
@@ -107,6 +101,12 @@ def case() -> Case:
 @pytest.fixture
 def entry(case: Case) -> Entry:
     return Entry(case)
+
+
+def known(given: Case | str, subject: str = "inductor", **more: Any) -> Entry:
+    """A case, or the text of one, that is known to fail under a subject."""
+    case = casefile.loads(given) if isinstance(given, str) else given
+    return Entry(case, expect=Expectation("known", subject=subject, **more))
 
 
 def ablation(**verdicts: Verdict) -> Ablation:

@@ -16,7 +16,8 @@ from fuzz.attribution.attribute import attribute
 from fuzz.attribution.root_cause import RootCause
 from fuzz.protocol.rewrites import SDPA, OtherConstant
 from generators.errors import UserError
-from tests.triage.conftest import SOFTMAX_OVER_QUERIES
+from tests.programs import program
+from tests.triage.conftest import SOFTMAX_OVER_QUERIES, known
 from tests.triage.test_kernel import ATTENTION
 
 pytestmark = pytest.mark.worker
@@ -29,27 +30,10 @@ PLANTS = {
     "mask_dropped": "sfdp-14-inference",
 }
 FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
-RELU = """
-case_format: 1
-dims: {S: 4}
-inputs:
-  x: {shape: [S], dtype: float32, values: {seed: 0}}
-ops:
-  - {name: positive, op: relu, args: [x]}
-  - {name: out, op: exp, args: [positive]}
-returns: [out]
-"""
-OVERLAPPING = """
-case_format: 1
-dims: {S: 2, D: 3}
-inputs:
-  x: {shape: [1, 1, D + S - 1], dtype: float32, values: {seed: 0}}
-  k: {shape: [1, 1, 5, D], dtype: float32, values: {seed: 1}}
-ops:
-  - {name: q, op: unfold, args: [x], dim: 2, size: D}
-  - {name: out, op: sdpa, args: [q, k, k]}
-returns: [out]
-"""
+RELU = program("S: 4", {"x": "S"}, "positive = relu x", "out = exp positive")
+OVERLAPPING = program(
+    "S: 2, D: 3", {"x": "1, 1, D + S - 1", "k": "1, 1, 5, D"}, "q = unfold x, dim: 2, size: D", "out = sdpa q k k"
+)
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +49,10 @@ def planted_evaluator() -> Iterator[Asker]:
         yield AnswerCache(made)
 
 
-def of(text: str, subject: str = "passes") -> Entry:
-    return Entry(casefile.loads(text), expect=Expectation("known", subject=subject))
+def attribute_planted(plants: str, seed: str) -> RootCause:
+    """The cause of a pattern's seed case under a torch with defects."""
+    with planted(plants), open_evaluator(WorkerConfig(timeout=120, memory_mib=8192), repeat=1) as made:
+        return attribute(entry.load(SEEDS / "patterns" / f"{seed}.case.yaml"), AnswerCache(made))
 
 
 def named(cause: RootCause) -> tuple[str, str, str]:
@@ -75,7 +61,7 @@ def named(cause: RootCause) -> tuple[str, str, str]:
 
 @pytest.mark.torch("==2.13.*", "ignores the constants of a program")
 def test_a_pattern_that_ignores_the_programs_constants_is_named_with_the_constant(evaluator: Asker) -> None:
-    cause = attribute(of(SOFTMAX_OVER_QUERIES), evaluator)
+    cause = attribute(known(SOFTMAX_OVER_QUERIES, "passes"), evaluator)
     assert named(cause) == ("inductor", "joint_graph_passes", "_sfdp_pattern_1")
     assert cause.mechanism.kind is MechanismKind.CONSTANTS_IGNORED
     (measured,) = cause.rewrites
@@ -101,7 +87,7 @@ def test_a_backend_that_is_wrong_on_overlapping_rows_is_named_with_that(evaluato
 
 
 def test_eager_is_named_with_overlapping_rows_as_its_backend_is(evaluator: Asker) -> None:
-    found = attribute(of(OVERLAPPING, "eager"), evaluator)
+    found = attribute(known(OVERLAPPING, "eager"), evaluator)
     assert (found.who, found.mechanism.kind) == ("sdpa_flash", MechanismKind.OVERLAPPING_ROWS)
 
 
@@ -121,10 +107,8 @@ def test_a_mistake_planted_in_a_replacement_is_found_in_that_pattern(planted_eva
 
 def test_a_wrong_operation_is_blamed_in_place_of_the_rewrite_that_calls_it() -> None:
     """Though a rewrite is wrong as well."""
-    config = WorkerConfig(timeout=120, memory_mib=8192)
-    with planted("last_key_ignored,mask_negated"), open_evaluator(config, repeat=1) as made:
-        found = attribute(entry.load(SEEDS / "patterns" / "sfdp-15-inference.case.yaml"), AnswerCache(made))
-    assert (found.who, found.stage, found.part) == ("sdpa_flash", "operation", FLASH)
+    found = attribute_planted("last_key_ignored,mask_negated", "sfdp-15-inference")
+    assert named(found) == ("sdpa_flash", "operation", FLASH)
     met = [(one.experiment, one.argument) for one in found.evidence if one.argument]
     assert met == [("eager_replacement", "_sfdp_pattern_15_inference"), ("exact", "_sfdp_pattern_15_inference")]
     assert found.rewrites[0].operation == FLASH
@@ -139,9 +123,7 @@ def test_a_wrong_operation_is_blamed_in_place_of_the_rewrite_that_calls_it() -> 
     ],
 )
 def test_kernel_and_rewrite_are_told_apart(plant: str, seed: str, key: tuple[str, str, str]) -> None:
-    config = WorkerConfig(timeout=120, memory_mib=8192)
-    with planted(plant), open_evaluator(config, repeat=1) as made:
-        found = attribute(entry.load(SEEDS / "patterns" / f"{seed}.case.yaml"), AnswerCache(made))
+    found = attribute_planted(plant, seed)
     assert named(found) == key
     assert bool(found.rewrites[0].faulty) is (key[1] == "operation")
 
@@ -156,5 +138,5 @@ def test_attention_that_raises_in_eager_too_is_blamed_in_place_of_the_rewrite(ev
 
 @pytest.mark.compiles
 def test_a_lowering_that_is_wrong_is_named(planted_evaluator: Asker) -> None:
-    found = attribute(of(RELU, "inductor"), planted_evaluator)
+    found = attribute(known(RELU), planted_evaluator)
     assert named(found) == ("inductor", "lowering", "relu")

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from corpus import casefile
 from corpus.causes import Details, Mechanism, MechanismKind, details
-from corpus.entry import Entry, Expectation, Found
+from corpus.entry import Entry, Found
 from fuzz.ask.worker_config import WorkerConfig
 from fuzz.attribution.attribute import attribute
-from fuzz.attribution.root_cause import RootCause, describe_evidence
+from fuzz.attribution.root_cause import describe_evidence
 from fuzz.experiments import NO_PATTERNS, Outcome, Trial
 from fuzz.protocol import Running, SubjectResult, Verdict
 from fuzz.protocol.capabilities import Capabilities
@@ -20,7 +19,8 @@ from fuzz.protocol.failures import DeviceError, Failure, FailureKey, FormDiffers
 from generators.errors import UserError
 from generators.program.case import Case
 from tests.fake_asker import FakeEvaluator, limit_steps
-from tests.triage.conftest import ablation
+from tests.programs import program
+from tests.triage.conftest import ablation, known
 from tests.triage.test_kernel import ATTENTION
 from triage.cluster.findings import attributor
 
@@ -28,27 +28,59 @@ WRONG = SubjectResult("inductor", Verdict.WRONG_RESULT)
 BEFORE = ("eager", "dynamo", "aot_eager", "aot_eager_decomp_partition", "passes")
 
 
-def below(case: Case, *right: str, **given: SubjectResult) -> RootCause:
-    entry = Entry(case, expect=Expectation("known", subject="inductor"))
-    evaluator = FakeEvaluator(WRONG, *BEFORE, *right, passes_dynamic=SubjectResult("", Verdict.OK), **given)
-    return attribute(entry, evaluator)
+OTHER_STRIDES, OTHER_DTYPE = (
+    SubjectResult("", Verdict.METADATA, failure=FormDiffers(aspect, "a", "b", Value("output", 0)))
+    for aspect in ("strides", "dtype")
+)
+STATIC = {"passes_dynamic": SubjectResult("", Verdict.OK)}
+STEPS = STATIC | limit_steps(WRONG, "lowering", 9, first=0)
+FORM = SubjectResult("export", Verdict.METADATA, failure=FormDiffers("structure", "FakeTensor", "tensor"))
+REGION_RAISES = SubjectResult("export", Verdict.COMPILE_ERROR, failure=Raised("RuntimeError", "no storage"))
+NUMBERS = SubjectResult("export", Verdict.WRONG_RESULT)
+OTHERWISE = replace(WRONG, verdict=Verdict.METADATA)
+PACKAGED = replace(WRONG, subject="aot_inductor")
 
 
 @pytest.mark.parametrize(
-    ("right", "stage", "part"),
+    ("wrong", "right", "given", "expected"),
     [
-        (("unpadded", "unfused"), "codegen", "fusion"),
-        (("unfused", "unvectorized"), "codegen", "fusion"),
-        (("unvectorized",), "codegen", "vectorisation"),
-        ((), "lowering", "step 4"),
-        (("",), "codegen", ""),
+        # Below the passes, plainer code is tried, and then lowerings.
+        (WRONG, (*BEFORE, "unpadded", "unfused"), STEPS, {"who": "inductor", "stage": "codegen", "part": "fusion"}),
+        (WRONG, (*BEFORE, "unfused", "unvectorized"), STEPS, {"who": "inductor", "stage": "codegen", "part": "fusion"}),
+        (WRONG, (*BEFORE, "unvectorized"), STEPS, {"stage": "codegen", "part": "vectorisation"}),
+        (WRONG, BEFORE, STATIC | limit_steps(WRONG, "lowering", 9, first=4), {"stage": "lowering", "part": "step 4"}),
+        (WRONG, (*BEFORE, ""), STEPS, {"who": "inductor", "stage": "codegen", "part": ""}),
+        # Values are right where strides alone differ.
+        (WRONG, (*BEFORE[:-1], "unfused"), STATIC | {"passes": OTHER_STRIDES}, {"stage": "codegen"}),
+        (WRONG, (*BEFORE[:-1], "unfused"), STATIC | {"passes": OTHER_DTYPE}, {"stage": "graph_passes"}),
+        # The first stage that fails is at fault.
+        (OTHERWISE, BEFORE[:1], {}, {"who": "dynamo"}),
+        (OTHERWISE, BEFORE[:2], {}, {"who": "aot"}),
+        (OTHERWISE, BEFORE[:4], {}, {"who": "inductor"}),
+        # A package is at fault where compiled code and the exported program are right.
+        (
+            PACKAGED,
+            (*BEFORE, "inductor", "inductor_dynamic", "export", "passes_dynamic", "unfused"),
+            {},
+            {"stage": "codegen", "part": "aot_inductor_package"},
+        ),
+        # Another failure of an earlier stage does not decide about an error of torch.export.
+        *(
+            (
+                REGION_RAISES,
+                (*BEFORE[:-1], "pattern_matcher_off"),
+                {"passes": other, "inductor": other},
+                {"part": "torch_export"},
+            )
+            for other in (FORM, NUMBERS)
+        ),
     ],
 )
-def test_below_the_passes_plainer_code_is_tried_and_then_lowerings(
-    case: Case, right: tuple[str, ...], stage: str, part: str
+def test_outcomes_of_experiments_name_the_part_at_fault(
+    case: Case, wrong: SubjectResult, right: tuple[str, ...], given: dict[str, SubjectResult], expected: dict[str, str]
 ) -> None:
-    found = below(case, *right, **limit_steps(WRONG, "lowering", 9, first=4 if part == "step 4" else 0))
-    assert (found.who, found.stage, found.part) == ("inductor", stage, part)
+    found = attribute(known(case, wrong.subject, verdict=wrong.verdict), FakeEvaluator(wrong, *right, **given))
+    assert {name: getattr(found, name) for name in expected} == expected
 
 
 class OnGpu(FakeEvaluator):
@@ -68,33 +100,8 @@ def test_experiments_that_the_time_is_too_short_for_are_named(case: Case) -> Non
 
 def test_on_a_gpu_the_padding_of_strides_is_tried_first(case: Case) -> None:
     evaluator = OnGpu(WRONG, *BEFORE, "unpadded", "unfused", passes_dynamic=SubjectResult("", Verdict.OK))
-    found = attribute(Entry(case, expect=Expectation("known", subject="inductor")), evaluator)
+    found = attribute(known(case), evaluator)
     assert (found.stage, found.part) == ("codegen", "padding")
-
-
-@pytest.mark.parametrize("aspect", ["strides", "dtype"])
-def test_values_are_right_where_strides_alone_differ(case: Case, aspect: str) -> None:
-    other = SubjectResult("", Verdict.METADATA, failure=FormDiffers(aspect, "a", "b", Value("output", 0)))
-    evaluator = FakeEvaluator(
-        WRONG, *BEFORE[:-1], "unfused", passes=other, passes_dynamic=SubjectResult("", Verdict.OK)
-    )
-    known = Expectation("known", subject="inductor", verdict="wrong_result")
-    found = attribute(Entry(case, expect=known), evaluator)
-    assert found.stage == ("codegen" if aspect == "strides" else "graph_passes")
-
-
-@pytest.mark.parametrize(("right", "who"), [(1, "dynamo"), (2, "aot"), (4, "inductor")])
-def test_the_first_stage_that_fails_is_at_fault(case: Case, right: int, who: str) -> None:
-    evaluator = FakeEvaluator(replace(WRONG, verdict=Verdict.METADATA), *BEFORE[:right])
-    found = attribute(Entry(case, expect=Expectation("known", subject="inductor")), evaluator)
-    assert found.who == who
-
-
-def test_a_package_is_at_fault_where_compiled_code_and_the_exported_program_are_right(case: Case) -> None:
-    wrong = replace(WRONG, subject="aot_inductor")
-    evaluator = FakeEvaluator(wrong, *BEFORE, "inductor", "inductor_dynamic", "export", "passes_dynamic", "unfused")
-    found = attribute(Entry(case, expect=Expectation("known", subject="aot_inductor")), evaluator)
-    assert (found.stage, found.part) == ("codegen", "aot_inductor_package")
 
 
 @pytest.mark.parametrize(
@@ -113,7 +120,7 @@ def test_where_the_process_is_lost_no_control_is_tried_but_the_name_of_the_opera
     evaluator = FakeEvaluator(
         SubjectResult("", verdict, failure=failure), *BEFORE[: BEFORE.index(subject)] if subject in BEFORE else BEFORE
     )
-    found = attribute(Entry(case, expect=Expectation("known", subject=subject)), evaluator)
+    found = attribute(known(case, subject), evaluator)
     assert (found.who, found.stage, found.part) == ("inductor", stage, "")
     key = failure.key() or FailureKey()
     assert found.mechanism == Mechanism(MechanismKind(verdict), details(error=key.text, lost=key.lost))
@@ -137,7 +144,7 @@ def test_the_operation_that_loses_the_process_is_at_fault_where_nothing_but_oper
     lost = SubjectResult("", verdict, failure=failure)
     right = BEFORE[:-1] if subject == "passes" else BEFORE
     evaluator = FakeEvaluator(lost, *right, noted=replace(lost, observations=(Running("aten.bmm"),)))
-    found = attribute(Entry(case, expect=Expectation("known", subject=subject)), evaluator)
+    found = attribute(known(case, subject), evaluator)
     assert (found.key.who, found.stage, found.part) == expected
     assert found.mechanism == Mechanism(MechanismKind(verdict), told)
 
@@ -156,17 +163,9 @@ def test_what_differs_from_run_to_run_is_judged_by_two_runs(case: Case, monkeypa
             worker.find_cause(Entry(case, found=Found("wrong_result", "inductor", (), "2.13.0+cpu", "cpu", "")))
 
 
-OF_A_VIEW = """
-case_format: 1
-dims: {T: 3, D: 4}
-inputs:
-  x: {shape: [T, D], dtype: float32, values: {seed: 0}}
-  end: {shape: [D, T], dtype: float32, values: {seed: 1}}
-ops:
-  - {name: turned, op: transpose, args: [x], dim0: 0, dim1: 1}
-  - {name: out, op: lerp_, args: [turned, end]}
-returns: [out]
-"""
+OF_A_VIEW = program(
+    "T: 3, D: 4", {"x": "T, D", "end": "D, T"}, "turned = transpose x, dim0: 0, dim1: 1", "out = lerp_ turned end"
+)
 REFUSED = SubjectResult("inductor", Verdict.COMPILE_ERROR, failure=Raised("ValueError", "Cannot view a tensor"))
 
 
@@ -199,20 +198,12 @@ class OtherWrites(FakeEvaluator):
 def test_a_write_is_blamed_only_if_another_write_does_not_fail_alike(
     wrong: SubjectResult, by: set[str], part: str
 ) -> None:
-    entry = Entry(casefile.loads(OF_A_VIEW), expect=Expectation("known", subject="inductor", verdict=wrong.verdict))
     steps = limit_steps(wrong, "decomposition", 3, first=2, name="aten.lerp")
-    found = attribute(entry, OtherWrites(wrong, *by, **steps))
+    found = attribute(known(OF_A_VIEW, verdict=wrong.verdict), OtherWrites(wrong, *by, **steps))
     assert (found.who, found.part) == ("aot", part)
 
 
-OF_A_REGION = """
-case_format: 1
-dims: {T: 3}
-inputs: {x: {shape: [T], dtype: float32, values: {seed: 0}}}
-ops: [{name: out, op: mul, args: [x], other: 1.0}]
-returns: [out]
-regions: [{kind: vjp, ops: [out]}]
-"""
+OF_A_REGION = program("T: 3", {"x": "T"}, "out = mul x, other: 1.0", regions="[{kind: vjp, ops: [out]}]")
 
 
 class Regions(FakeEvaluator):
@@ -228,11 +219,6 @@ class Regions(FakeEvaluator):
         if subject == "export" and _case.ops[0].kind == "sin":
             return self.simplest.get(_case.regions[0].kind, SubjectResult(subject, Verdict.OK))
         return super().judge(_case, subject, *trials)
-
-
-FORM = SubjectResult("export", Verdict.METADATA, failure=FormDiffers("structure", "FakeTensor", "tensor"))
-REGION_RAISES = SubjectResult("export", Verdict.COMPILE_ERROR, failure=Raised("RuntimeError", "no storage"))
-NUMBERS = SubjectResult("export", Verdict.WRONG_RESULT)
 
 
 @pytest.mark.parametrize(
@@ -251,9 +237,8 @@ NUMBERS = SubjectResult("export", Verdict.WRONG_RESULT)
 def test_how_a_region_fails_does_not_matter_if_it_is_wrong_with_the_simplest_function(
     wrong: SubjectResult, simplest: dict[str, SubjectResult], region: str | None
 ) -> None:
-    known = Expectation("known", subject="export", verdict=wrong.verdict)
     evaluator = Regions(wrong, **simplest)
-    found = attribute(Entry(casefile.loads(OF_A_REGION), expect=known), evaluator)
+    found = attribute(known(OF_A_REGION, "export", verdict=wrong.verdict), evaluator)
     raises = Mechanism(MechanismKind.COMPILING_RAISES, details(error="RuntimeError: no storage"))
     assert found.part == "torch_export"
     assert found.mechanism == (Mechanism(MechanismKind.REGION, details(region=region)) if region else raises)
@@ -270,18 +255,8 @@ class TwoRegions(Regions):
 
 def test_a_function_that_fails_in_a_transform_alone_is_at_fault_with_it() -> None:
     both = OF_A_REGION.replace("]}]", "]}, {kind: autograd_function, ops: [out], option: straight+setup}]")
-    known = Expectation("known", subject="export", verdict=NUMBERS.verdict)
-    found = attribute(Entry(casefile.loads(both), expect=known), TwoRegions(NUMBERS))
+    found = attribute(known(both, "export", verdict=NUMBERS.verdict), TwoRegions(NUMBERS))
     assert found.mechanism == Mechanism(MechanismKind.REGION, details(region=["autograd_function", "vjp"]))
-
-
-@pytest.mark.parametrize("elsewhere", [FORM, NUMBERS])
-def test_another_failure_of_an_earlier_stage_does_not_decide_about_an_error_of_torch_export(
-    case: Case, elsewhere: SubjectResult
-) -> None:
-    evaluator = FakeEvaluator(REGION_RAISES, *BEFORE[:-1], "pattern_matcher_off", passes=elsewhere, inductor=elsewhere)
-    known = Expectation("known", subject="export", verdict="compile_error")
-    assert attribute(Entry(case, expect=known), evaluator).part == "torch_export"
 
 
 def test_an_attention_function_that_ends_the_process_has_a_cause() -> None:
@@ -289,7 +264,7 @@ def test_an_attention_function_that_ends_the_process_has_a_cause() -> None:
     lost = SubjectResult("sdpa_cudnn", Verdict.WORKER_DIED, failure=failure)
     evaluator = FakeEvaluator(lost, "eager")
     hello = evaluator.said = replace(evaluator.hello, attention={"sdpa_cudnn": Capabilities()})
-    met = Entry(casefile.loads(ATTENTION), expect=Expectation("known", subject="sdpa_cudnn"))
+    met = known(ATTENTION, "sdpa_cudnn")
     found = attribute(met, evaluator)
     assert (found.who, found.stage, found.part) == ("sdpa_cudnn", "kernel", "attention_forward")
     fused = "aten._scaled_dot_product_cudnn_attention"

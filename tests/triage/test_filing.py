@@ -16,6 +16,8 @@ from fuzz.ask.worker_config import ROOT
 from fuzz.protocol import SubjectResult, Verdict
 from generators.program.case import Case, LaterCall
 from generators.program.type_check import attributes
+from tests.programs import program
+from tests.triage.conftest import SOFTMAX_OVER_QUERIES
 from triage.report.conditions import find_conditions
 from triage.report.filing import (
     describe_releases,
@@ -36,40 +38,54 @@ def failing(case: Case, verdict: str, seen: Mapping[str, str] = MappingProxyType
     return Entry(case, expect=Expectation("known", subject="inductor", verdict=verdict), seen=seen)
 
 
+def blamed(
+    who: str, stage: Stage, part: str = "", mechanism: MechanismKind = MechanismKind.COMPILING_RAISES
+) -> CauseKey:
+    return CauseKey(who, stage, part, mechanism)
+
+
+OF_LAYER = FaultyLine("nn/modules/transformer.py", 7, "forward", "2.15.0", "repair")
+OF_INDUCTOR = replace(OF_LAYER, file="_inductor/ir.py")
+REGRESSED = {"2.9": "ok", "2.10": "ok", "2.11": "wrong_result"}
+FUZZER, PT2 = "topic: fuzzer", "oncall: pt2"
+
+
 @pytest.mark.parametrize(
-    ("who", "stage", "part", "label"),
+    ("verdict", "cause", "fault", "labels"),
     [
-        ("dynamo", Stage.DYNAMO, "", "module: dynamo"),
-        ("aot", Stage.DYNAMO, "", "module: pt2-dispatcher"),
-        ("aot", Stage.DECOMPOSITION, "aten.lerp", "module: pt2-dispatcher"),
-        ("aot", Stage.DYNAMO, "torch_export", "oncall: export"),
-        ("inductor", Stage.CODEGEN, "casts", "module: inductor"),
+        # The first stage that fails names the owner, and the line at fault before it.
+        ("compile_error", blamed("dynamo", Stage.DYNAMO), None, [PT2, "module: dynamo", FUZZER]),
+        ("compile_error", blamed("aot", Stage.DYNAMO), None, [PT2, "module: pt2-dispatcher", FUZZER]),
+        (
+            "compile_error",
+            blamed("aot", Stage.DECOMPOSITION, "aten.lerp"),
+            None,
+            [PT2, "module: pt2-dispatcher", FUZZER],
+        ),
+        ("compile_error", blamed("aot", Stage.DYNAMO, "torch_export"), None, [PT2, "oncall: export", FUZZER]),
+        ("compile_error", blamed("inductor", Stage.CODEGEN, "casts"), None, [PT2, "module: inductor", FUZZER]),
+        ("compile_error", blamed("aot", Stage.DYNAMO), OF_LAYER, ["module: nn", FUZZER]),
+        ("compile_error", blamed("aot", Stage.DYNAMO), OF_INDUCTOR, [PT2, "module: inductor", FUZZER]),
+        (
+            "compile_error",
+            blamed("sharded", Stage.SHARDING, "aten.embedding"),
+            None,
+            ["oncall: distributed", "module: dtensor", FUZZER],
+        ),
+        # Silence and an operation of eager have labels too.
+        ("wrong_result", SDPA, None, [FUZZER, "module: sdpa", "module: correctness (silent)"]),
     ],
 )
-def test_the_first_stage_that_fails_names_the_owner(case: Case, who: str, stage: Stage, part: str, label: str) -> None:
-    labels = propose_labels(failing(case, "compile_error"), CauseKey(who, stage, part, MechanismKind.COMPILING_RAISES))
-    assert labels == ["oncall: pt2", label, "topic: fuzzer"]
+def test_labels_are_proposed_by_cause_and_verdict(
+    case: Case, verdict: str, cause: CauseKey, fault: FaultyLine | None, labels: list[str]
+) -> None:
+    assert propose_labels(failing(case, verdict), cause, fault) == labels
 
 
-def test_the_line_at_fault_names_its_owner_before_the_stage_that_fails(case: Case) -> None:
-    cause, entry = CauseKey("aot", Stage.DYNAMO, "", WRONG), failing(case, "compile_error")
-    layer = FaultyLine("nn/modules/transformer.py", 7, "forward", "2.15.0", "repair")
-    assert propose_labels(entry, cause, layer) == ["module: nn", "topic: fuzzer"]
-    assert propose_labels(entry, cause, replace(layer, file="_inductor/ir.py"))[:2] == [
-        "oncall: pt2",
-        "module: inductor",
-    ]
-    facts = render_facts("a bug", entry, cause, Bug("b", "a bug", cause=cause, decided_by=(), fault=layer))
+def test_the_line_at_fault_is_linked(case: Case) -> None:
+    bug = Bug("b", "a bug", cause=SDPA, decided_by=(), fault=OF_LAYER)
+    facts = render_facts("a bug", failing(case, "compile_error"), SDPA, bug)
     assert "(https://github.com/pytorch/pytorch/blob/v2.15.0/torch/nn/modules/transformer.py#L7)" in facts
-
-
-def test_rules_of_sharding_are_for_those_of_dtensor(case: Case) -> None:
-    cause = CauseKey("sharded", Stage.SHARDING, "aten.embedding", WRONG)
-    assert propose_labels(failing(case, "compile_error"), cause) == [
-        "oncall: distributed",
-        "module: dtensor",
-        "topic: fuzzer",
-    ]
 
 
 def test_operations_have_labels_without_a_cause() -> None:
@@ -77,18 +93,11 @@ def test_operations_have_labels_without_a_cause() -> None:
     assert propose_labels(entry, None) == ["topic: fuzzer", "module: flex attention"]
 
 
-def test_silence_an_operation_of_eager_and_a_regression_have_labels_too(case: Case) -> None:
-    assert propose_labels(failing(case, "wrong_result"), SDPA) == [
-        "topic: fuzzer",
-        "module: sdpa",
-        "module: correctness (silent)",
-    ]
-    regressed = failing(case, "wrong_result", {"2.9": "ok", "2.10": "ok", "2.11": "wrong_result"})
+def test_a_regression_is_labelled_and_told_with_its_releases(case: Case) -> None:
+    regressed = failing(case, "wrong_result", REGRESSED)
     assert propose_labels(regressed, SDPA)[-1] == "module: regression"
-    assert (
-        describe_releases(regressed)
-        == "fails in 2.11; right in 2.9, 2.10; a regression: last good 2.10, first bad 2.11"
-    )
+    told = "fails in 2.11; right in 2.9, 2.10; a regression: last good 2.10, first bad 2.11"
+    assert describe_releases(regressed) == told
 
 
 @pytest.mark.parametrize(
@@ -134,31 +143,20 @@ def test_a_person_s_words_stay_where_the_rows_are_written_anew(case: Case) -> No
 
 FAILS = SubjectResult("passes", Verdict.WRONG_RESULT, applied_rewrites=("_sfdp_pattern_1_inference",))
 RIGHT = SubjectResult("passes", Verdict.OK, applied_rewrites=("_sfdp_pattern_1_inference",))
-MASKED = """
-case_format: 1
-dims: {B: 1, S: 33, T: 5}
-inputs:
-  x: {shape: [B, S, T], dtype: float32, values: {seed: 0}}
-  mask: {shape: [S, T], dtype: float32, values: {kind: signed, seed: 1}}
-ops:
-  - {name: hidden, op: eq, args: [mask], other: 0}
-  - {name: filled, op: masked_fill, args: [x, hidden]}
-  - {name: out, op: dropout, args: [filled], p: 0.5}
-returns: [out]
-mode: training
-"""
+MASKED = program(
+    "B: 1, S: 33, T: 5",
+    {"x": "B, S, T", "mask": "S, T; values: {kind: signed, seed: 1}"},
+    "hidden = eq mask, other: 0",
+    "filled = masked_fill x hidden",
+    "out = dropout filled, p: 0.5",
+    mode="training",
+)
 
 
 def explained(
     case: Case, fails: Callable[[Case], bool], *, rewrite: bool = False, passing: SubjectResult = RIGHT
 ) -> list[Condition]:
     return find_conditions(case, FAILS, lambda other: FAILS if fails(other) else passing, rewrite=rewrite)
-
-
-def rules(case: Case, fails: Callable[[Case], bool]) -> list[str]:
-    """The conditions without their examples, of a judge that must agree with the case."""
-    assert fails(case)
-    return [condition.rule.spell(condition.subject) for condition in explained(case, fails)]
 
 
 def mask(case: Case) -> str:
@@ -169,41 +167,77 @@ def dropped(case: Case) -> float:
     return next(float(str(attributes(op)["p"])) for op in case.ops if op.kind == "dropout")
 
 
+def sized(**sizes: int) -> Case:
+    """A softmax over queries in which these sizes are alike or apart, and all others 7."""
+    case = casefile.loads(SOFTMAX_OVER_QUERIES)
+    return replace(case, dims=tuple((dict.fromkeys(case.sizes, 7) | sizes).items()))
+
+
+PLAIN, QUERIES, NARROW = casefile.loads(MASKED), casefile.loads(SOFTMAX_OVER_QUERIES), sized(S=2, D=3)
+AGAIN = LaterCall(under="inference")
+CALLED = replace(PLAIN, mode="inference", calls=(AGAIN,), settings=(("memory_planning", True),))
+NUMBERS = load(ROOT / "corpus/known/larger-of-a-float-and-1.case.yaml").case
+
+
 @pytest.mark.parametrize(
-    ("fails", "expected"),
+    ("case", "fails", "expected"),
     [
-        (lambda case: case.sizes["S"] > 32 and case.sizes["S"] % 16 != 0, ["S > 32 and S % 16 != 0"]),
-        (lambda case: case.sizes["S"] % 2 != 0, ["S % 2 != 0"]),
-        (lambda case: case.sizes["S"] > 20, ["S > 20"]),
-        (lambda case: 20 < case.sizes["S"] < 50, ["S > 20 and S < 50"]),
-        (lambda case: case.sizes["B"] == 1, ["B = 1"]),
-        (lambda case: case.sizes["S"] > case.sizes["T"], ["S > T"]),
-        (lambda case: mask(case) != "zero_one", ["mask has a value other than 0 and 1"]),
-        (lambda case: dropped(case) > 0, ["p of dropout > 0"]),
-        (lambda case: 0 < dropped(case) < 1, ["p of dropout is between 0 and 1"]),
-        (lambda case: case.inputs[0].layout != "transposed", ["the layout of x has contiguous rows"]),
-        (lambda case: case.inputs[0].layout == "contiguous", ["the layout of x = contiguous"]),
-        (lambda case: case.inputs[0].dtype == "float32", ["the dtype = float32"]),
-        (lambda case: case.sizes["S"] % 32 == 1 and dropped(case) > 0, ["p of dropout > 0"]),
-        (lambda case: True, []),
+        (PLAIN, lambda case: case.sizes["S"] > 32 and case.sizes["S"] % 16 != 0, ["S > 32 and S % 16 != 0"]),
+        (PLAIN, lambda case: case.sizes["S"] % 2 != 0, ["S % 2 != 0"]),
+        (PLAIN, lambda case: case.sizes["S"] > 20, ["S > 20"]),
+        (PLAIN, lambda case: 20 < case.sizes["S"] < 50, ["S > 20 and S < 50"]),
+        (PLAIN, lambda case: case.sizes["B"] == 1, ["B = 1"]),
+        (PLAIN, lambda case: case.sizes["S"] > case.sizes["T"], ["S > T"]),
+        (PLAIN, lambda case: mask(case) != "zero_one", ["mask has a value other than 0 and 1"]),
+        (PLAIN, lambda case: dropped(case) > 0, ["p of dropout > 0"]),
+        (PLAIN, lambda case: 0 < dropped(case) < 1, ["p of dropout is between 0 and 1"]),
+        (PLAIN, lambda case: case.inputs[0].layout != "transposed", ["the layout of x has contiguous rows"]),
+        (PLAIN, lambda case: case.inputs[0].layout == "contiguous", ["the layout of x = contiguous"]),
+        (PLAIN, lambda case: case.inputs[0].dtype == "float32", ["the dtype = float32"]),
+        (PLAIN, lambda case: case.sizes["S"] % 32 == 1 and dropped(case) > 0, ["p of dropout > 0"]),
+        (PLAIN, lambda case: True, []),
+        # Numbers that pass by chance, size 1 and sizes without a rule are no condition.
+        (PLAIN, lambda case: dropped(case) == 0.5 or case.inputs[0].values.seed > 0, []),
+        (QUERIES, lambda case: case.sizes["S"] > 1, []),
+        (QUERIES, lambda case: case.sizes["S"] in (8, 9, 65, 128), []),
+        # Sizes between which one relation holds have no two bounds.
+        (sized(H=3, S=3), lambda case: case.sizes["H"] == case.sizes["S"], ["H = S"]),
+        (NARROW, lambda case: case.sizes["S"] < case.sizes["D"], ["S < D"]),
+        (NARROW, lambda case: case.sizes["S"] < 3 and case.sizes["D"] > 2, ["S < 3", "D > 2"]),
+        (NARROW, lambda case: 1 < case.sizes["S"] < case.sizes["D"], ["S < D", "S > 1"]),
+        (NARROW, lambda case: case.sizes["S"] < case.sizes["D"] and case.sizes["D"] < 60, ["S < D", "D < 60"]),
+        (sized(S=5, D=4), lambda case: 2 < case.sizes["D"] < case.sizes["S"], ["S > D", "D > 2"]),
+        # The number of a call is varied in place of the attribute that it stands for.
+        (
+            NUMBERS,
+            lambda case: all(float(value) < 1 for call in case.calls for _, value in call.numbers),
+            [
+                "n in the second call != 1.0 or 2.0 or 1.25",
+                "passes with the number that at_least_1 gives as an argument",
+            ],
+        ),
+        # What edits take away is a condition.
+        (CALLED, lambda case: bool(case.settings), ["passes with no memory_planning"]),
+        (
+            CALLED,
+            lambda case: bool(case.calls),
+            ["passes with the first call alone", "passes with the second call alone"],
+        ),
+        (PLAIN, lambda case: case.training, ["passes with inference"]),
     ],
 )
-def test_a_planted_condition_is_found_and_no_other(fails: Callable[[Case], bool], expected: list[str]) -> None:
-    assert rules(casefile.loads(MASKED), fails) == expected
+def test_a_planted_condition_is_found_and_no_other(
+    case: Case, fails: Callable[[Case], bool], expected: list[str]
+) -> None:
+    assert fails(case)
+    assert [condition.rule.spell(condition.subject) for condition in explained(case, fails)] == expected
 
 
 def test_a_condition_keeps_examples_of_both_sides_of_its_boundary() -> None:
-    (found,) = explained(casefile.loads(MASKED), lambda other: other.sizes["S"] > 20)
+    (found,) = explained(PLAIN, lambda other: other.sizes["S"] > 20)
     assert {21, 33} <= {*found.fails}
     assert max(found.passes) == 20
     assert str(found) == "S > 20 (fails with 33, 21, 24, 32; passes with 20, 19, 17, 3)"
-
-
-def test_numbers_that_pass_by_chance_are_no_condition() -> None:
-    def fails(other: Case) -> bool:
-        return dropped(other) == 0.5 or other.inputs[0].values.seed > 0
-
-    assert rules(casefile.loads(MASKED), fails) == []
 
 
 def test_a_bound_tells_that_nothing_could_try_the_sizes_beside_it() -> None:
@@ -213,7 +247,7 @@ def test_a_bound_tells_that_nothing_could_try_the_sizes_beside_it() -> None:
         size = other.sizes["S"]
         return refused if 40 < size < 60 else FAILS if size <= 40 else RIGHT
 
-    (found,) = find_conditions(casefile.loads(MASKED), FAILS, judge, sizes_only=True)
+    (found,) = find_conditions(PLAIN, FAILS, judge, sizes_only=True)
     assert not found.is_exact
     assert not found.rule.holds(60)
 
@@ -229,7 +263,7 @@ def test_a_rule_of_few_values_says_that_time_ran_out(monkeypatch: pytest.MonkeyP
         now[0] = 1e9 if is_late else 0.0
         return RIGHT
 
-    (found,) = find_conditions(casefile.loads(MASKED), FAILS, judge)
+    (found,) = find_conditions(PLAIN, FAILS, judge)
     assert found.is_exact is not is_late
 
 
@@ -239,52 +273,6 @@ def test_the_property_that_matters_is_named(case: Case) -> None:
 
     (found,) = explained(case, fails)
     assert str(found) == "dim of softmax = -2 (fails with -2; passes with -1, -3, -4)"
-
-
-def test_the_number_of_a_call_is_varied_in_place_of_the_attribute_that_it_stands_for() -> None:
-    numbers = load(ROOT / "corpus/known/larger-of-a-float-and-1.case.yaml").case
-
-    def fails(other: Case) -> bool:
-        return all(float(value) < 1 for call in other.calls for _, value in call.numbers)
-
-    assert rules(numbers, fails) == [
-        "n in the second call != 1.0 or 2.0 or 1.25",
-        "passes with the number that at_least_1 gives as an argument",
-    ]
-
-
-def test_what_edits_take_away_is_a_condition() -> None:
-    again = LaterCall(under="inference")
-    called = replace(casefile.loads(MASKED), mode="inference", calls=(again,), settings=(("memory_planning", True),))
-    assert rules(called, lambda other: bool(other.settings)) == ["passes with no memory_planning"]
-    alone = ["passes with the first call alone", "passes with the second call alone"]
-    assert rules(called, lambda other: bool(other.calls)) == alone
-    assert rules(casefile.loads(MASKED), lambda other: other.training) == ["passes with inference"]
-
-
-def test_size_1_and_sizes_without_a_rule_say_nothing(case: Case) -> None:
-    assert rules(case, lambda other: other.sizes["S"] > 1) == []
-    assert rules(case, lambda other: other.sizes["S"] in (8, 9, 65, 128)) == []
-
-
-def test_sizes_that_must_be_equal_are_told_so(case: Case) -> None:
-    sizes = dict.fromkeys(case.sizes, 7) | {"H": 3, "S": 3}
-    square = replace(case, dims=tuple(sizes.items()))
-    assert rules(square, lambda other: other.sizes["H"] == other.sizes["S"]) == ["H = S"]
-
-
-def test_sizes_between_which_one_relation_holds_have_no_two_bounds(case: Case) -> None:
-    sizes = dict.fromkeys(case.sizes, 7) | {"S": 2, "D": 3}
-    narrow = replace(case, dims=tuple(sizes.items()))
-    assert rules(narrow, lambda other: other.sizes["S"] < other.sizes["D"]) == ["S < D"]
-    assert rules(narrow, lambda other: other.sizes["S"] < 3 and other.sizes["D"] > 2) == ["S < 3", "D > 2"]
-    assert rules(narrow, lambda other: 1 < other.sizes["S"] < other.sizes["D"]) == ["S < D", "S > 1"]
-    assert rules(narrow, lambda other: other.sizes["S"] < other.sizes["D"] and other.sizes["D"] < 60) == [
-        "S < D",
-        "D < 60",
-    ]
-    wide = replace(case, dims=tuple((sizes | {"S": 5, "D": 4}).items()))
-    assert rules(wide, lambda other: 2 < other.sizes["D"] < other.sizes["S"]) == ["S > D", "D > 2"]
 
 
 def test_what_no_rewrite_takes_is_no_condition_of_the_mistake(case: Case) -> None:
@@ -300,7 +288,7 @@ def test_a_rewrite_that_raises_before_it_is_applied_has_conditions() -> None:
     def judge(other: Case) -> SubjectResult:
         return raises if dropped(other) > 0 else RIGHT
 
-    (found,) = find_conditions(casefile.loads(MASKED), raises, judge, rewrite=True)
+    (found,) = find_conditions(PLAIN, raises, judge, rewrite=True)
     assert found.rule.spell(found.subject) == "p of dropout > 0"
 
 

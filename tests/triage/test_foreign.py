@@ -7,9 +7,7 @@ import pytest
 import torch
 from torch.export import ExportedProgram
 
-from corpus import casefile
 from corpus.causes import Details, Stage
-from corpus.entry import Entry, Expectation
 from fuzz.ask.question import AnswerCache, Question, build_check
 from fuzz.attribution.attribute import find_cause, study_cheapest
 from fuzz.attribution.decide import decides
@@ -24,24 +22,19 @@ from fuzz.protocol import NodeParted, Parted, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import Process, ProcessLost
 from generators.program.case import Case
 from tests.fake_asker import FakeAsker, FakeEvaluator
+from tests.programs import program
+from tests.triage.conftest import known
 
-CASE = """
-case_format: 1
-dims: {B: 2, H: 3, S: 4, T: 5, D: 8}
-mode: inference
-inputs:
-  q: {shape: [B, H, S, D], dtype: float32, values: {seed: 0}}
-  k: {shape: [B, H, D, T], dtype: float32, values: {seed: 1}}
-  v: {shape: [B, H, T, D], dtype: float32, values: {seed: 2}}
-  mask: {shape: [B, 1, S, T], dtype: float32, values: {seed: 3}}
-ops:
-  - {name: scores, op: matmul, args: [q, k]}
-  - {name: scaled, op: mul, args: [scores], other: 0.35}
-  - {name: masked, op: add, args: [scaled, mask]}
-  - {name: weights, op: softmax, args: [masked]}
-  - {name: out, op: matmul, args: [weights, v]}
-returns: [out]
-"""
+CASE = program(
+    "B: 2, H: 3, S: 4, T: 5, D: 8",
+    {"q": "B, H, S, D", "k": "B, H, D, T", "v": "B, H, T, D", "mask": "B, 1, S, T"},
+    "scores = matmul q k",
+    "scaled = mul scores, other: 0.35",
+    "masked = add scaled mask",
+    "weights = softmax masked",
+    "out = matmul weights v",
+    mode="inference",
+)
 WRONG = SubjectResult("openvino", Verdict.WRONG_RESULT)
 
 
@@ -58,16 +51,12 @@ class InProcess(FakeAsker):
         return check(request, {subject: find(subject)}, "cpu")
 
 
-def entry_of(text: str, subject: str) -> Entry:
-    return Entry(casefile.loads(text), expect=Expectation("known", subject=subject))
-
-
 def find_planted(subject: str) -> tuple[RootCause, list[bool]]:
     """The cause under the subject, and whether its experiments say so again, of a case with another operation too."""
-    entry, asker = entry_of(CASE, subject), AnswerCache(InProcess())
+    entry, asker = known(CASE, subject), AnswerCache(InProcess())
     cause = find_cause(entry, asker)
     longer = CASE.replace("returns: [out]", "  - {name: last, op: neg, args: [out]}\nreturns: [last]")
-    studies = (study_cheapest(one, asker) for one in (entry, entry_of(longer, subject)))
+    studies = (study_cheapest(one, asker) for one in (entry, known(longer, subject)))
     return cause, [decides(cause.decided_by, study) for study in studies]
 
 
@@ -155,7 +144,7 @@ def test_a_kernel_that_ignores_a_mask_is_the_runtimes(monkeypatch: pytest.Monkey
 
 def judge(*right: str, **given: SubjectResult) -> tuple[RootCause, list[str]]:
     asker = FakeEvaluator(WRONG, "eager", "export", "export_decomposed", *right, **given)
-    return find_cause(entry_of(CASE, "openvino"), asker), asker.asked
+    return find_cause(known(CASE, "openvino"), asker), asker.asked
 
 
 @pytest.mark.parametrize(
@@ -190,14 +179,14 @@ def test_the_first_variation_that_passes_decides(
 def test_a_variation_that_changes_nothing_is_not_tried() -> None:
     assert "openvino_with_sizes" in judge()[1]
     asker = FakeEvaluator(WRONG, "eager", "export", "export_decomposed")
-    find_cause(entry_of(CASE, "openvino_sized"), asker)
+    find_cause(known(CASE, "openvino_sized"), asker)
     assert "openvino_with_sizes" not in asker.asked
 
 
 def test_a_lost_process_costs_no_further_process() -> None:
     lost = SubjectResult("openvino", Verdict.WORKER_DIED, failure=ProcessLost(Process.SIGNAL, "SIGSEGV"))
     asker = FakeEvaluator(lost, "eager")
-    cause = find_cause(entry_of(CASE, "openvino"), asker)
+    cause = find_cause(known(CASE, "openvino"), asker)
     assert (cause.who, cause.stage) == ("openvino", Stage.OPEN)
 
 
@@ -210,7 +199,7 @@ def test_a_failure_of_a_compiler_of_the_users_is_its_own_unless_the_exported_pro
             parted = (Parted(output=0),) if len(case.returns) > 1 else ()
             return SubjectResult(subject, Verdict.WRONG_RESULT if is_wrong else Verdict.OK, observations=parted)
 
-        cause = find_cause(entry_of(CASE, own), FakeAsker(answer))
+        cause = find_cause(known(CASE, own), FakeAsker(answer))
         assert (cause.who, cause.part) == (who, part)
 
 
@@ -223,7 +212,7 @@ def test_another_first_node_is_another_bug() -> None:
         return SubjectResult(subject, verdict, observations=(NodeParted(observed),) if trials else ())
 
     for wanted, observed in seen.items():
-        study = study_cheapest(entry_of(CASE, "openvino"), FakeAsker(answer))
+        study = study_cheapest(known(CASE, "openvino"), FakeAsker(answer))
         decided_by: Details = (("first_node", (wanted,)), ("openvino_snippets_off", ()))
         assert decides(decided_by, study) is ({*wanted.split(",")} <= {*observed})
 

@@ -1,5 +1,7 @@
 """Reports and scripts compared whole with tests/triage/golden/KIND: one for each kind of failure.
 
+A script has the code of its report; script.txt has its other lines.
+
 To record them anew: `python -m tests.triage.test_golden`, then read the diff as the maintainer who gets the report.
 """
 
@@ -20,6 +22,7 @@ from fuzz.experiments import Outcome, Tried
 from fuzz.protocol import Hello, SubjectResult, Verdict, WrongElements
 from fuzz.protocol.failures import FaultyOperation, FormDiffers, Raised, Value, WrongValue
 from fuzz.protocol.rewrites import OtherConstant, WrongRewrite
+from tests.programs import program
 from tests.triage.conftest import NUMBERS, SOFTMAX_OVER_QUERIES
 from tests.triage.test_kernel import ATTENTION
 from tests.triage.test_report import NEGATIVE_SCALE
@@ -31,16 +34,7 @@ from triage.report.rules import ChoiceRule, Condition, SizeRule
 from triage.report.wording import title
 
 GOLDEN = Path(__file__).parent / "golden"
-SEEN_AS = """
-case_format: 1
-dims: {B: 2, S: 3}
-inputs:
-  x: {shape: [B, S], dtype: float32, values: {seed: 0}, layout: transposed}
-ops:
-  - {name: sums, op: add, args: [x], other: 1.0}
-  - {name: out, op: exp, args: [sums]}
-returns: [out]
-"""
+SEEN_AS = program("B: 2, S: 3", {"x": "B, S; layout: transposed"}, "sums = add x, other: 1.0", "out = exp sums")
 OUTPUT, GRADIENT = Value("output", 0), Value("input", 0, is_gradient=True)
 FORMS = "eager (1, 2), compiled (3, 1)\n"
 LOG = "Traceback (most recent call last):\nIndexError: list index out of range\n"
@@ -70,7 +64,21 @@ class Kind:
         evidence = Evidence(self.run, self.cause, self.conditions, environment="PyTorch version: 2.13.0")
         report = write_report(entry, ablation, evidence)
         script = write_case(bug).write(self.cause.key)
-        return {"report.md": render("report.md.j2", report=report), "test_regression.py": script}
+        text = render("report.md.j2", report=report)
+        return {"report.md": text, "script.txt": leave_out_code(script, text)}
+
+
+def leave_out_code(script: str, report: str) -> str:
+    """The script without the code of its report, which must stand in it in the same order."""
+    code = [line.strip() for line in report.partition("```python\n")[2].partition("```")[0].splitlines()]
+    left = list[str]()
+    for line in script.splitlines():
+        if code and line.strip() == code[0]:
+            code.pop(0)
+        else:
+            left.append(line)
+    assert not code
+    return "\n".join([*left, ""])
 
 
 KINDS = {

@@ -1,9 +1,6 @@
 """Reports about attention functions, for their authors: planted faults, as somebody would meet them."""
 
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +21,8 @@ from fuzz.protocol.failures import (
     WrongValue,
 )
 from generators.program.case import Case
-from tests.command import ROOT
+from tests.command import ROOT, run_python
+from tests.programs import program
 from tests.triage.conftest import OFF, RunAll
 from tests.triage.test_regression import imported
 from tests.triage.test_report import report
@@ -38,24 +36,32 @@ from triage.report.regression import FILE, RegressionScript, write_case
 OUT = Value.of_result("out")
 OF_Q = WrongValue(Value.of_result("dq"), (0, 0, 0, 0), error=0.1, ratio=9e3, limit=12.0)
 PLANTED = "tests.check.planted_attention"
-ATTENTION = """
-case_format: 1
-dims: {H: 2, S: 7, D: 8}
-inputs:
-  x: {shape: [1, H, S, D], dtype: float32, values: {seed: 0}}
-  w: {shape: [1, H, S, D], dtype: float32, values: {seed: 1}}
-  z: {shape: [1, H, S, D], dtype: float32, values: {seed: 2}}
-ops:
-  - {name: kt, op: transpose, args: [w], dim0: -2, dim1: -1}
-  - {name: products, op: matmul, args: [x, kt]}
-  - {name: scores, op: mul, args: [products], other: 0.25}
-  - {name: weights, op: softmax, args: [scores], dim: -1}
-  - {name: out, op: matmul, args: [weights, z]}
-returns: [out]
-mode: training
-contracts:
-  - {q: x, k: w, v: z, output: out, scale: 0.25}
-"""
+
+
+def write_attention(
+    *masking: str,
+    mask: str = "",
+    contract: str = "",
+    dims: str = "H: 2, S: 7, D: 8",
+    shape: str = "1, H, S, D",
+    mode: str = "training",
+) -> str:
+    """Attention of x, w and z, with operations that mask `scores` as `kept`."""
+    return program(
+        dims,
+        dict.fromkeys("xwz", shape) | ({"m": mask} if mask else {}),
+        "kt = transpose w, dim0: -2, dim1: -1",
+        "products = matmul x kt",
+        "scores = mul products, other: 0.25",
+        *masking,
+        f"weights = softmax {'kept' if masking else 'scores'}, dim: -1",
+        "out = matmul weights z",
+        mode=mode,
+        contracts=f"[{{q: x, k: w, v: z, output: out, scale: 0.25{contract}}}]",
+    )
+
+
+ATTENTION = write_attention()
 
 
 @pytest.fixture
@@ -103,15 +109,11 @@ def test_the_script_reads_as_the_module_and_a_second_one_with_the_kernel(attenti
 
 
 def test_a_finite_fill_that_is_as_good_as_none_is_not_handed_to_the_kernel(attention: Case) -> None:
-    text = ATTENTION.replace(
-        "ops:", "  m: {shape: [S, S], dtype: bool, values: {kind: random, seed: 3, scale: 0.5}}\nops:"
+    text = write_attention(
+        "kept = masked_fill scores m, value: -10000.0",
+        mask="S, S; dtype: bool, values: {kind: random, seed: 3, scale: 0.5}",
+        contract=", mask: m, mask_means: drop, fill: -10000.0",
     )
-    text = text.replace(
-        "  - {name: weights, op: softmax, args: [scores]",
-        "  - {name: kept, op: masked_fill, args: [scores, m], value: -10000.0}\n"
-        "  - {name: weights, op: softmax, args: [kept]",
-    )
-    text = text.replace("scale: 0.25}\n", "scale: 0.25, mask: m, mask_means: drop, fill: -10000.0}\n")
     bug = FailingRun(casefile.loads(text), SubjectResult("triton", Verdict.WRONG_RESULT))
     assert "out = attend(x, w, z, scale=0.25, mask=~m)\n" in spell_kernel(bug)
 
@@ -142,15 +144,7 @@ def test_the_script_exits_with_1_where_the_function_is_wrong_and_with_0_where_it
 @pytest.mark.parametrize("subject", [f"{PLANTED}:right", "triton"])
 def test_the_script_exits_with_125_where_it_cannot_run(tmp_path: Path, attention: Case, subject: str) -> None:
     (tmp_path / FILE).write_text(written(attention, subject, SubjectResult("", Verdict.NONFINITE, failure=OF_Q)))
-    done = subprocess.run(
-        [sys.executable, FILE],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_python(FILE, cwd=tmp_path, PYTHONPATH="")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (125, "", 1)
     assert "ModuleNotFoundError(" in done.stderr
 
@@ -175,17 +169,9 @@ def test_the_sizes_that_fail_are_told_with_the_nearest_that_pass(attention: Case
 
 
 def test_another_head_dim_changes_the_scale_that_follows_from_it() -> None:
-    text = (
-        ATTENTION.partition("ops:")[0]
-        + """
-ops:
-  - {name: out, op: sdpa, args: [x, w, z]}
-returns: [out]
-contracts:
-  - {q: x, k: w, v: z, output: out, scale: 0.3535533905932738}
-"""
-    )
-    case = casefile.loads(text)
+    contract = "[{q: x, k: w, v: z, output: out, scale: 0.3535533905932738}]"
+    shapes = dict.fromkeys("xwz", "1, H, S, D")
+    case = casefile.loads(program("H: 2, S: 7, D: 8", shapes, "out = sdpa x w z", contracts=contract))
     other = explaining._resize(case, {**case.sizes, "D": 4})
     assert other is not None
     assert other.contracts[0].scale == 0.5
@@ -265,7 +251,7 @@ def test_statistics_stored_without_a_mask_are_told_with_the_sizes_that_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     try_sizes(monkeypatch, 64, 66, 63, 128)
-    text = ATTENTION.replace("{H: 2, S: 7, D: 8}", "{S: 65}").replace("[1, H, S, D]", "[1, 2, S, 16]")
+    text = write_attention(dims="S: 65", shape="1, 2, S, 16")
     out = tmp_path / "out"
     out.mkdir()
     subject = "benchmarks.defects:statistics_without_mask"
@@ -276,14 +262,13 @@ def test_statistics_stored_without_a_mask_are_told_with_the_sizes_that_pass(
 
 
 def test_the_script_shows_a_row_that_keeps_no_key_and_is_not_0(tmp_path: Path, run_all: RunAll) -> None:
-    text = ATTENTION.replace("ops:", "  m: {shape: [S, S], dtype: bool, values: {kind: zeros, seed: 3}}\nops:")
-    text = text.replace(
-        "  - {name: weights, op: softmax, args: [scores]",
-        "  - {name: none, op: logical_not, args: [m]}\n"
-        "  - {name: kept, op: masked_fill, args: [scores, none]}\n"
-        "  - {name: weights, op: softmax, args: [kept]",
+    text = write_attention(
+        "none = logical_not m",
+        "kept = masked_fill scores none",
+        mask="S, S; dtype: bool, values: {kind: zeros, seed: 3}",
+        contract=", mask: m",
+        mode="inference",
     )
-    text = text.replace("scale: 0.25}\n", "scale: 0.25, mask: m}\n").replace("mode: training\n", "")
     result = SubjectResult("", Verdict.WRONG_RESULT, failure=EmptyRowsNotZero(Value.of_result("out"), 14, (0, 0, 0, 0)))
     names = (f"{PLANTED}:right", f"{PLANTED}:mean_of_hidden")
     done = run_all([written(casefile.loads(text), name, result) for name in names], tmp_path)

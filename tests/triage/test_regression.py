@@ -2,7 +2,6 @@
 
 import ast
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +34,8 @@ from generators.program.emit import source
 from generators.program.type_check import check as check_case
 from generators.sampling.sample import sample
 from tests.check.test_sequences import CALLS, products
+from tests.command import run_python
+from tests.programs import program
 from tests.triage.conftest import RunAll
 from triage.report.failing_run import FailingRun, spell_plain
 from triage.report.owners import find_owner
@@ -44,21 +45,12 @@ LEDGER = ledgers.load(ledgers.LEDGER)
 OPTION = "torch._inductor.config.deterministic"
 
 
-def case_of(op: str, mode: str = "inference", more: str = "") -> Case:
-    return casefile.loads(
-        f"""
-case_format: 1
-dims: {{B: 2, D: 3}}
-mode: {mode}
-inputs: {{x: {{shape: [B, D], dtype: float32, values: {{seed: 0}}}}}}
-ops:
-  - {{name: out, op: {op}, args: [x]{more}}}
-returns: [out]
-"""
-    )
+def case_of(op: str, mode: str = "inference") -> Case:
+    return casefile.loads(program("B: 2, D: 3", {"x": "B, D"}, f"out = {op}", mode=mode))
 
 
-EXP, WRITES = case_of("exp"), case_of("mul_", more=", other: 2.0")
+EXP, WRITES = case_of("exp x"), case_of("mul_ x, other: 2.0")
+ARGMAX = case_of("argmax x, dim: 0")
 OUT, GRADIENT, WRITTEN = Value("output", 0), Value("input", 0, is_gradient=True), Value("input", 0, is_written=True)
 
 
@@ -91,68 +83,59 @@ OF_FIRST_SIZE = """lambda module, sizes=[], **_: lambda x: (
     sizes.append(x.shape[1]), module(torch.cat([x[:, : sizes[0]], 0 * x[:, sizes[0] :]], 1)))[1]"""
 WITHOUT_WRITES = "lambda module, **_: lambda x: module(x.clone())"
 OF_SECOND = "lambda module, seen=[], **_: (seen.append(1), lambda x: module(x) + (len(seen) > {}))[1]"
-BEFORE, STATE = (Earlier(case_of("sin")),), StateChanged((StateChange(OPTION, "True", "its default"),))
+BEFORE, STATE = (Earlier(case_of("sin x")),), StateChanged((StateChange(OPTION, "True", "its default"),))
 SETS = "lambda module, **_: lambda x: (setattr(torch._inductor.config, 'deterministic', False), module(x))[1]"
-RAISES = Verdict.COMPILE_ERROR
+ADDED = ON_RESULT.format("(lambda out: out + 1)")
+SET = replace(EXP, settings=(("deterministic", True),))
+EXACT, TRAINED = replace(off(), eager_error=0.0), case_of("exp x", "training")
+SUSPECT = FaultyOperation("aten.exp", 0.0, 1.0, OUT, 0.5)
+COUNTED = "lambda module, n=[], **_: lambda x: (n.append(1), module(x) + len(n))[1]"
 PLANTED = [
-    (script(off()), AS_IT_IS, 0),
-    (script(off()), ON_RESULT.format("(lambda out: out * (1 + 1e-7))"), 0),
-    (script(off()), HALF_MORE, 1),
-    (script(off()), ON_RESULT.format("(lambda out: out / 0 * 0)"), 1),  # NaN
-    (script(replace(off(), eager_error=0.0)), HALF_MORE, 1),
-    (script(replace(off(), eager_error=0.0)), AS_IT_IS, 0),
-    (script(off()), "lambda module, **_: 1 / 0", CANT_RUN),
     (
-        script(off(GRADIENT), case_of("exp", "training")),
-        ON_RESULT.format("(lambda out: out * 3 - 2 * out.detach())"),
-        1,
+        script(off()),
+        {
+            AS_IT_IS: 0,
+            ON_RESULT.format("(lambda out: out * (1 + 1e-7))"): 0,
+            HALF_MORE: 1,
+            ON_RESULT.format("(lambda out: out / 0 * 0)"): 1,  # NaN
+            "lambda module, **_: 1 / 0": CANT_RUN,
+            OF_SECOND.format(1): 0,
+        },
     ),
-    (script(off(GRADIENT), case_of("exp", "training")), AS_IT_IS, 0),
+    (script(EXACT), {HALF_MORE: 1, AS_IT_IS: 0}),
+    (script(off(GRADIENT), TRAINED), {ON_RESULT.format("(lambda out: out * 3 - 2 * out.detach())"): 1, AS_IT_IS: 0}),
     # Without the keyword `dynamic`, by which numbers of later calls would be constants.
     (
         script(off(Value("output", 0, call=3)), products(calls=CALLS)),
-        "lambda module, **words: module if not words else 1 / 0",
-        0,
+        {"lambda module, **words: module if not words else 1 / 0": 0},
     ),
-    (script(off(Value("output", 0, call=3), 0.1), products(calls=CALLS)), OF_FIRST_SIZE, 1),
-    (script(off(WRITTEN), WRITES), WITHOUT_WRITES, 1),
-    (script(off(WRITTEN), WRITES), AS_IT_IS, 0),
-    (script(FormDiffers("mutation", value=WRITTEN), WRITES), WITHOUT_WRITES, 1),
-    (script(NotFinite(OUT, 1, (0, 0))), ON_RESULT.format("(lambda out: out / 0)"), 1),
-    (script(NotFinite(OUT, 1, (0, 0))), ON_RESULT.format("(lambda out: out + 1)"), 0),
-    (script(FormDiffers("strides", value=OUT)), ON_RESULT.format("(lambda out: out.t().contiguous().t())"), 1),
-    (script(FormDiffers("strides", value=OUT)), ON_RESULT.format("(lambda out: out + 1)"), 0),
-    (script(FormDiffers("dtype", value=OUT)), ON_RESULT.format("torch.Tensor.double"), 1),
-    (script(FormDiffers("structure")), ON_RESULT.format("(lambda out: (out,))"), 1),
+    (script(off(Value("output", 0, call=3), 0.1), products(calls=CALLS)), {OF_FIRST_SIZE: 1}),
+    (script(off(WRITTEN), WRITES), {WITHOUT_WRITES: 1, AS_IT_IS: 0}),
+    (script(FormDiffers("mutation", value=WRITTEN), WRITES), {WITHOUT_WRITES: 1}),
+    (script(NotFinite(OUT, 1, (0, 0))), {ON_RESULT.format("(lambda out: out / 0)"): 1, ADDED: 0}),
     (
-        script(DifferentElements(OUT, 1, 6), case_of("argmax", more=", dim: 0")),
-        ON_RESULT.format("(lambda out: out + 1)"),
-        1,
+        script(FormDiffers("strides", value=OUT)),
+        {ON_RESULT.format("(lambda out: out.t().contiguous().t())"): 1, ADDED: 0},
     ),
-    (script(DifferentElements(OUT, 1, 6), case_of("argmax", more=", dim: 0")), AS_IT_IS, 0),
-    (script(Raised("KeyError"), EXP, RAISES), "lambda module, **_: {}[1]", 1),
-    (script(Raised("KeyError"), EXP, RAISES), AS_IT_IS, 0),
-    (script(Raised("KeyError"), EXP, RAISES), "torch.nn.Module.__call__ = None", CANT_RUN),  # eager raises too
+    (script(FormDiffers("dtype", value=OUT)), {ON_RESULT.format("torch.Tensor.double"): 1}),
+    (script(FormDiffers("structure")), {ON_RESULT.format("(lambda out: (out,))"): 1}),
+    (script(DifferentElements(OUT, 1, 6), ARGMAX), {ADDED: 1, AS_IT_IS: 0}),
     (
-        script(STATE, replace(EXP, settings=(("deterministic", True),)), Verdict.STATE_CHANGED, "inductor_options"),
-        SETS,
-        1,
+        script(Raised("KeyError"), EXP, Verdict.COMPILE_ERROR),
+        {
+            "lambda module, **_: {}[1]": 1,
+            AS_IT_IS: 0,
+            "torch.nn.Module.__call__ = None": CANT_RUN,  # eager raises too
+        },
     ),
-    (
-        script(STATE, replace(EXP, settings=(("deterministic", True),)), Verdict.STATE_CHANGED, "inductor_options"),
-        AS_IT_IS,
-        0,
-    ),
-    (script(Nondeterministic(OUT), verdict=Verdict.NONDETERMINISTIC), OF_SECOND.format(9), 0),
-    (script(Nondeterministic(OUT)), "lambda module, n=[], **_: lambda x: (n.append(1), module(x) + len(n))[1]", 1),
-    (script(off(), replace(EXP, before=BEFORE)), OF_SECOND.format(1), 1),
-    (script(off(), EXP), OF_SECOND.format(1), 0),
-    (script(off(), EXP, subject="inductor_warm"), OF_SECOND.format(1), 1),
-    (script(off(), EXP, subject="inductor_warm"), AS_IT_IS, 0),
-    (script(FaultyOperation("aten.exp", 0.0, 1.0, OUT, 0.5), verdict=Verdict.EAGER_SUSPECT), AS_IT_IS, 0),
-    (script(FaultyOperation("aten.exp", 0.0, 1.0, OUT, 0.5), verdict=Verdict.EAGER_SUSPECT), "EAGER", 1),
+    (script(STATE, SET, Verdict.STATE_CHANGED, "inductor_options"), {SETS: 1, AS_IT_IS: 0}),
+    (script(Nondeterministic(OUT), verdict=Verdict.NONDETERMINISTIC), {OF_SECOND.format(9): 0}),
+    (script(Nondeterministic(OUT)), {COUNTED: 1}),
+    (script(off(), replace(EXP, before=BEFORE)), {OF_SECOND.format(1): 1}),
+    (script(off(), EXP, subject="inductor_warm"), {OF_SECOND.format(1): 1, AS_IT_IS: 0}),
+    (script(SUSPECT, verdict=Verdict.EAGER_SUSPECT), {AS_IT_IS: 0, "EAGER": 1}),
 ]
-"""Scripts, a compiler that stands in for torch's, and the exit code."""
+"""Scripts, and their exit codes by the compiler that stands in for torch's."""
 EAGER_IS_WRONG = "exp = torch.Tensor.exp; torch.Tensor.exp = lambda x: exp(x) + (x.dtype == torch.float32)"
 
 
@@ -163,8 +146,9 @@ def plant(given: RegressionScript, compiler: str) -> str:
 
 
 def test_the_exit_code_says_whether_the_bug_shows(tmp_path: Path, run_all: RunAll) -> None:
-    texts = [plant(given, compiler) for given, compiler, _ in PLANTED]
-    for done, text, (given, compiler, code) in zip(run_all(texts, tmp_path), texts, PLANTED, strict=True):
+    planted = [(given, *row) for given, rows in PLANTED for row in rows.items()]
+    texts = [plant(given, compiler) for given, compiler, _ in planted]
+    for done, text, (given, compiler, code) in zip(run_all(texts, tmp_path), texts, planted, strict=True):
         assert given.is_possible and imported(text) == {"torch"}
         assert done.returncode == code, (given.bug.result, compiler, done.stdout)
 
@@ -226,21 +210,12 @@ def test_it_has_the_text_that_ran() -> None:
 def test_it_says_in_a_line_where_torch_can_not_be_imported(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise OSError('libtorch.so is broken')")
     (tmp_path / FILE).write_text(script(off()).write())
-    done = subprocess.run([sys.executable, FILE], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = run_python(FILE, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (CANT_RUN, "", 1)
     assert "OSError('libtorch.so is broken')" in done.stderr
 
 
-RUNNING_SUM = """
-case_format: 1
-dims: {S: 3}
-inputs:
-  x: {shape: [S], dtype: float32, values: {seed: 0}}
-  decay: {shape: [S], dtype: float32, values: {seed: 1}}
-ops:
-  - {name: out, op: decayed_sum, args: [x, decay], form: scan}
-returns: [out]
-"""
+RUNNING_SUM = program("S: 3", {"x": "S", "decay": "S"}, "out = decayed_sum x decay, form: scan")
 
 
 def test_float64_runs_a_loop_in_place_of_a_scan() -> None:
@@ -285,9 +260,7 @@ def test_two_ranks_show_what_they_alone_get_wrong(shard: str, code: int, tmp_pat
     case = entry.loads(text.replace(", shard: 0", shard)).case
     given = script(Raised("AssertionError", ""), case, Verdict.RUNTIME_ERROR, "sharded")
     (tmp_path / FILE).write_text(given.write(cause("sharded", Stage.SHARDING, "aten.embedding")))
-    done = subprocess.run(
-        [sys.executable, FILE], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
-    )
+    done = run_python(FILE, cwd=tmp_path)
     assert done.returncode == code, done.stderr
 
 
@@ -295,34 +268,28 @@ def cause(who: str = "inductor", stage: Stage = Stage.CODEGEN, part: str = "") -
     return CauseKey(who, stage, part, MechanismKind.WRONG_RESULT)
 
 
-@pytest.mark.parametrize(
-    ("given", "file"),
-    [
-        (cause(stage=Stage.JOINT_PASSES, part="_sfdp_pattern_5_inference"), "test/inductor/test_fused_attention.py"),
-        (cause(stage=Stage.JOINT_PASSES, part=Part.ATTENTION_PATTERNS), "test/inductor/test_fused_attention.py"),
-        (cause(stage=Stage.GRAPH_PASSES, part="constant_fold"), "test/inductor/test_torchinductor.py"),
-        (cause("aot", Stage.DYNAMO), "test/functorch/test_aotdispatch.py"),
-        (cause("aot", Stage.DYNAMO, Part.TORCH_EXPORT), "test/export/test_export.py"),
-        (cause("aot", Stage.DECOMPOSITION, "aten.lerp"), "test/test_decomp.py"),
-        (cause("dynamo", Stage.DYNAMO), "test/dynamo/test_misc.py"),
-        (cause("eager", Stage.OPERATION, "aten.scaled_dot_product_attention"), "test/test_transformers.py"),
-    ],
-)
-def test_the_part_at_fault_decides_whose_test_it_is(given: CauseKey, file: str) -> None:
-    owner = find_owner(EXP, given)
-    assert owner is not None and owner.file == file
+EXPORT = Part.TORCH_EXPORT
 
 
 @pytest.mark.parametrize(
-    ("fault", "given", "file"),
+    ("given", "fault", "file"),
     [
-        ("_inductor/decomposition.py", cause("aot", Stage.DECOMPOSITION, "aten.cat"), "inductor/test_torchinductor.py"),
-        ("nn/modules/transformer.py", cause("aot", Stage.DYNAMO), "test_transformers.py"),
-        ("_functorch/_aot_autograd/schemas.py", cause("inductor", Stage.CODEGEN), "functorch/test_aotdispatch.py"),
-        ("_functorch/eager_transforms.py", cause("aot", Stage.DYNAMO, Part.TORCH_EXPORT), "export/test_export.py"),
-        ("fx/node.py", cause("dynamo", Stage.DYNAMO), "dynamo/test_misc.py"),  # nobody's
+        (cause(stage=Stage.JOINT_PASSES, part="_sfdp_pattern_5_inference"), "", "inductor/test_fused_attention.py"),
+        (cause(stage=Stage.JOINT_PASSES, part=Part.ATTENTION_PATTERNS), "", "inductor/test_fused_attention.py"),
+        (cause(stage=Stage.GRAPH_PASSES, part="constant_fold"), "", "inductor/test_torchinductor.py"),
+        (cause("aot", Stage.DYNAMO), "", "functorch/test_aotdispatch.py"),
+        (cause("aot", Stage.DYNAMO, EXPORT), "", "export/test_export.py"),
+        (cause("aot", Stage.DECOMPOSITION, "aten.lerp"), "", "test_decomp.py"),
+        (cause("dynamo", Stage.DYNAMO), "", "dynamo/test_misc.py"),
+        (cause("eager", Stage.OPERATION, "aten.scaled_dot_product_attention"), "", "test_transformers.py"),
+        # The line at fault decides before the stage that shows it, unless it is nobody's.
+        (cause("aot", Stage.DECOMPOSITION, "aten.cat"), "_inductor/decomposition.py", "inductor/test_torchinductor.py"),
+        (cause("aot", Stage.DYNAMO), "nn/modules/transformer.py", "test_transformers.py"),
+        (cause(), "_functorch/_aot_autograd/schemas.py", "functorch/test_aotdispatch.py"),
+        (cause("aot", Stage.DYNAMO, EXPORT), "_functorch/eager_transforms.py", "export/test_export.py"),
+        (cause("dynamo", Stage.DYNAMO), "fx/node.py", "dynamo/test_misc.py"),
     ],
 )
-def test_the_line_at_fault_decides_before_the_stage_that_shows_it(fault: str, given: CauseKey, file: str) -> None:
-    owner = find_owner(EXP, given, FaultyLine(fault, 1, "f", "2.15.0", "reading"))
+def test_the_part_or_line_at_fault_decides_whose_test_it_is(given: CauseKey, fault: str, file: str) -> None:
+    owner = find_owner(EXP, given, FaultyLine(fault, 1, "f", "2.15.0", "reading") if fault else None)
     assert owner is not None and owner.file == f"test/{file}"

@@ -1,9 +1,7 @@
 """`python -m triage.report`, typed as a user types it; findings that it refuses, and what it says of others."""
 
 import math
-import os
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,8 +26,9 @@ from tests.campaign.fakes import options, sampler
 from tests.campaign.test_campaign import WRONG, found
 from tests.campaign.test_ledger import ledger_of
 from tests.check.in_process import is_nan_with_a_negative_scale
-from tests.command import run_command
+from tests.command import run_command, run_python
 from tests.fake_asker import FakeEvaluator
+from tests.programs import program
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES, FakePython, ablation, ran
 from triage.rendering import render
 from triage.report import __main__ as report_command
@@ -39,17 +38,9 @@ from triage.report.stages import run_symbolic
 from triage.report.wording import describe_symptom, refuse, title
 
 EMPTY = Ledger(Path("ledger.yaml"))
-NEGATIVE_SCALE = """
-case_format: 1
-dims: {B: 2, H: 4, S: 8, D: 16}
-inputs:
-  q: {shape: [B, H, S, D], dtype: float32, values: {seed: 0}}
-  k: {shape: [B, H, S, D], dtype: float32, values: {seed: 1}}
-  v: {shape: [B, H, S, D], dtype: float32, values: {seed: 2}}
-ops:
-  - {name: out, op: sdpa, args: [q, k, v], scale: -0.5, is_causal: true}
-returns: [out]
-"""
+NEGATIVE_SCALE = program(
+    "B: 2, H: 4, S: 8, D: 16", dict.fromkeys("qkv", "B, H, S, D"), "out = sdpa q k v, scale: -0.5, is_causal: true"
+)
 
 
 def report(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -80,9 +71,7 @@ def test_a_real_bug_becomes_a_report_and_a_script_that_shows_it(tmp_path: Path) 
     assert "a test for `test/inductor/test_fused_attention.py`" in text
     assert "PyTorch version:" in text
     # The report ran it and says that it exits with 1.
-    environment = {**os.environ, "TORCH_BISECT_BACKEND": "eager"}
-    command = [sys.executable, FILE]
-    assert subprocess.run(command, cwd=out, env=environment, timeout=300, check=False).returncode == 0
+    assert run_python(FILE, cwd=out, TORCH_BISECT_BACKEND="eager").returncode == 0
 
 
 @pytest.mark.compiles
@@ -100,7 +89,7 @@ def test_eager_that_is_wrong_becomes_a_report_and_a_script_that_compiles_nothing
     script = (out / FILE).read_text()
     assert "torch.compile" not in script
     (out / "right.py").write_text(script.replace("scale=-0.5", "scale=0.5"))
-    assert subprocess.run([sys.executable, "right.py"], cwd=out, timeout=300, check=False).returncode == 0
+    assert run_python("right.py", cwd=out).returncode == 0
 
 
 def test_rounding_is_no_issue(tmp_path: Path, file: Path, fake_python: FakePython) -> None:
@@ -120,23 +109,6 @@ def test_words_that_someone_wrote_into_a_report_are_kept(tmp_path: Path, file: P
     assert done.stderr.startswith(f"error: {written} exists and may have your edits")
     assert report(file, "--out", written.parent, "--python", python, "--overwrite").returncode == 0
     assert not written.exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--out", "{tmp}/out", "--device", "tpu"], 'error: Invalid value "tpu" for --device'),
-        (["--out", "/dev/null/out"], "error: --out /dev/null/out: can't be written: Not a directory"),
-        (["--out", "/proc/nope"], "error: --out /proc/nope: can't be written: No such file or directory"),
-        (["--out", "{tmp}/out", "--timeout", "5"], "error: invalid timeout '5'"),
-        (["--out", "{tmp}/out", "--python", "/nowhere/python"], "error: interpreter '/nowhere/python' does not start"),
-    ],
-)
-def test_bad_usage_is_one_line_and_exit_code_2(tmp_path: Path, file: Path, arguments: list[str], message: str) -> None:
-    done = report(file, *(argument.format(tmp=tmp_path) for argument in arguments))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(message)
-    assert done.stderr.count("\n") == 1
 
 
 def test_findings_of_a_run_are_reported_under_the_subjects_they_were_found_with(
@@ -268,9 +240,7 @@ def test_a_bug_of_the_ledger_is_asked_for_by_its_id(tmp_path: Path) -> None:
     assert (name, path) == ("", ledger.examples(ledger.bugs[0])[0])
 
 
-def test_what_is_nothing_of_these_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"nowhere: not a case file, a run directory or an id in ledger\.yaml"):
-        list(find_cases(Path("nowhere"), EMPTY))
+def test_a_run_without_findings_is_refused(tmp_path: Path) -> None:
     given = options(tmp_path, "2x")
     run_campaign(given, sampler())
     with pytest.raises(UserError, match="found nothing to report"):

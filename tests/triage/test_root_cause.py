@@ -10,7 +10,7 @@ import pytest
 
 from corpus import casefile
 from corpus.causes import Mechanism, MechanismKind, Stage, details
-from corpus.entry import Entry, Expectation, load
+from corpus.entry import Entry, load
 from fuzz.attribution.ablation import EAGER, MATH, Ablation
 from fuzz.attribution.attribute import attribute
 from fuzz.attribution.decide import find_deciding
@@ -26,38 +26,27 @@ from generators.program.case import Case, LaterCall
 from generators.program.ops import VIEWS
 from generators.records import decode, encode
 from tests.check.test_sequences import products
-from tests.fake_asker import FakeAsker
-from tests.triage.conftest import ablation
+from tests.fake_asker import FakeAsker, fail_where
+from tests.programs import program
+from tests.triage.conftest import ablation, known
 from tests.triage.test_attribute import OVERLAPPING
 from triage.report.wording import describe_place, link_source, quote_source
 
 KNOWN = Path(__file__).parents[2] / "corpus" / "known"
-WRITES = """
-case_format: 1
-dims: {B: 2}
-inputs:
-  x: {shape: [B], dtype: float32, values: {seed: 0}}
-  z: {shape: [B], dtype: float32, values: {seed: 2}}
-  cache: {shape: [B], dtype: float32, values: {seed: 1}, parameter: true, buffer: true}
-ops:
-  - {name: written, op: add_, args: [cache, z]}
-  - {name: out, op: mul, args: [written, x]}
-returns: [out]
-"""
-RULE = """
-case_format: 1
-dims: {D: 2}
-inputs:
-  mask: {shape: [D], dtype: bool, values: {kind: random, seed: 0}}
-  x: {shape: [D], dtype: float32, values: {kind: normal, seed: 1}}
-ops:
-  - {name: neg, op: neg, args: [x]}
-  - {name: written, op: masked_scatter_, args: [x, mask, neg]}
-returns: [x]
-regions:
-  - {kind: grad_of_grad, ops: [neg]}
-  - {kind: autograd_function, ops: [neg], option: scaled+setup}
-"""
+WRITES = program(
+    "B: 2",
+    {"x": "B", "z": "B", "cache": "B; parameter: true, buffer: true"},
+    "written = add_ cache z",
+    "out = mul written x",
+)
+RULE = program(
+    "D: 2",
+    {"mask": "D; dtype: bool, values: {kind: random, seed: 0}", "x": "D"},
+    "neg = neg x",
+    "written = masked_scatter_ x mask neg",
+    returns="[x]",
+    regions="[{kind: grad_of_grad, ops: [neg]}, {kind: autograd_function, ops: [neg], option: scaled+setup}]",
+)
 MEASURED = WrongRewrite(
     "_sfdp_pattern_15_inference",
     {"attn_mask": ("all 1", "one 0 in 1", "one 1 in 0")},
@@ -129,11 +118,10 @@ def test_every_finding_has_a_mechanism_by_its_verdict() -> None:
     ],
 )
 def test_what_takes_a_later_call_or_a_write_is_a_cause_of_its_own(case: Case, alone: Verdict, mechanism: str) -> None:
-    def judge(case: Case, subject: str) -> SubjectResult:
-        fails = subject == "aot_eager" and case.calls
-        return SubjectResult(subject, Verdict.WRONG_RESULT if fails else alone)
+    def fails(case: Case, subject: str) -> bool:
+        return alone is Verdict.WRONG_RESULT or (subject == "aot_eager" and bool(case.calls))
 
-    cause = attribute(Entry(case), FakeAsker(judge), ablation(aot_eager=Verdict.WRONG_RESULT))
+    cause = attribute(Entry(case), fail_where(fails), ablation(aot_eager=Verdict.WRONG_RESULT))
     assert str(cause.mechanism) == str(cause.key.words) == mechanism
 
 
@@ -160,17 +148,14 @@ def _returns_a_view_of_shared_memory(case: Case) -> bool:
 def test_the_memory_that_a_failure_needs_is_its_cause_whatever_writes_into_it(
     name: str, fails: Callable[[Case], bool], mechanism: Mechanism
 ) -> None:
-    known = load(KNOWN / f"{name}.case.yaml")
+    listed = load(KNOWN / f"{name}.case.yaml")
     wrong = SubjectResult("aot_eager", Verdict.WRONG_RESULT)
-
-    def judge(case: Case, subject: str) -> SubjectResult:
-        return wrong if subject == "aot_eager" and fails(case) else SubjectResult(subject, Verdict.OK)
-
+    asker = fail_where(lambda case, subject: subject == "aot_eager" and fails(case))
     for kinds in ({}, {"add_": "mul_"}):
-        ops = tuple(replace(op, kind=kinds.get(op.kind, op.kind)) for op in known.case.ops)
-        entry = Entry(replace(known.case, ops=ops))
-        cause = attribute(entry, FakeAsker(judge), ablation(aot_eager=Verdict.WRONG_RESULT))
-        deciding = dict(find_deciding(Study(FakeAsker(judge), entry, "aot_eager", wrong), cause))
+        ops = tuple(replace(op, kind=kinds.get(op.kind, op.kind)) for op in listed.case.ops)
+        entry = Entry(replace(listed.case, ops=ops))
+        cause = attribute(entry, asker, ablation(aot_eager=Verdict.WRONG_RESULT))
+        deciding = dict(find_deciding(Study(asker, entry, "aot_eager", wrong), cause))
         assert cause.mechanism == mechanism
         assert deciding.keys() & {"unshared", "touching"}
 
@@ -178,11 +163,10 @@ def test_the_memory_that_a_failure_needs_is_its_cause_whatever_writes_into_it(
 def test_a_rule_that_is_lost_is_the_cause_though_its_result_is_written_into_what_is_returned() -> None:
     lost = casefile.loads(RULE)
 
-    def judge(case: Case, subject: str) -> SubjectResult:
-        is_lost = {region.kind for region in case.regions} == {"autograd_function", "grad_of_grad"}
-        return SubjectResult(subject, Verdict.WRONG_RESULT if is_lost else Verdict.OK)
+    def is_lost(case: Case, _subject: str) -> bool:
+        return {region.kind for region in case.regions} == {"autograd_function", "grad_of_grad"}
 
-    cause = attribute(Entry(lost), FakeAsker(judge), ablation(aot_eager=Verdict.WRONG_RESULT))
+    cause = attribute(Entry(lost), fail_where(is_lost), ablation(aot_eager=Verdict.WRONG_RESULT))
     assert (cause.mechanism.kind, dict(cause.mechanism.details)) == (
         MechanismKind.REGION,
         {"region": ("autograd_function", "grad_of_grad")},
@@ -192,34 +176,23 @@ def test_a_rule_that_is_lost_is_the_cause_though_its_result_is_written_into_what
 def test_a_fused_call_that_fails_in_dynamos_run_alone_is_to_blame_and_not_dynamo() -> None:
     case = casefile.loads(OVERLAPPING)
 
-    def judge(other: Case, subject: str) -> SubjectResult:
-        return SubjectResult(subject, Verdict.WRONG_RESULT if other == case else Verdict.OK)
-
     stages = ablation(dynamo=Verdict.WRONG_RESULT, aot_eager=Verdict.WRONG_RESULT)
-    cause = attribute(Entry(case), FakeAsker(judge), stages)
+    cause = attribute(Entry(case), fail_where(lambda other, _subject: other == case), stages)
     assert (cause.who, cause.mechanism.kind) == ("sdpa_flash", MechanismKind.OVERLAPPING_ROWS)
 
 
-BIASED = """
-case_format: 1
-dims: {S: 5, T: 7, D: 16}
-inputs:
-  q: {shape: [1, 1, S, D], dtype: float16, values: {seed: 0}}
-  k: {shape: [1, 1, T, D], dtype: float16, values: {seed: 1}}
-  v: {shape: [1, 1, T, D], dtype: float16, values: {seed: 2}}
-  bias: {shape: [S, 1], dtype: float32, values: {seed: 3}}
-ops:
-  - {name: kt, op: transpose, args: [k], dim0: -2, dim1: -1}
-  - {name: products, op: matmul, args: [q, kt]}
-  - {name: scores, op: mul, args: [products], other: 0.25}
-  - {name: biased, op: add, args: [scores, bias]}
-  - {name: weights, op: softmax, args: [biased], dim: -1}
-  - {name: low, op: cast, args: [weights], dtype: float16}
-  - {name: out, op: matmul, args: [low, v]}
-returns: [out]
-contracts:
-  - {q: q, k: k, v: v, output: out, scale: 0.25, bias: bias}
-"""
+BIASED = program(
+    "S: 5, T: 7, D: 16",
+    {"q": "1, 1, S, D; dtype: float16", **dict.fromkeys("kv", "1, 1, T, D; dtype: float16"), "bias": "S, 1"},
+    "kt = transpose k, dim0: -2, dim1: -1",
+    "products = matmul q kt",
+    "scores = mul products, other: 0.25",
+    "biased = add scores bias",
+    "weights = softmax biased, dim: -1",
+    "low = cast weights, dtype: float16",
+    "out = matmul low v",
+    contracts="[{q: q, k: k, v: v, output: out, scale: 0.25, bias: bias}]",
+)
 NAN = SubjectResult("sdpa_cudnn", Verdict.NONFINITE, failure=NotFinite(Value.of_result("out"), 1, (0, 0, 0, 0)))
 
 
@@ -245,7 +218,7 @@ def test_faults_of_one_backend_are_told_apart(result: SubjectResult, right_dtype
         return SubjectResult(subject, Verdict.OK) if is_right else result
 
     stages = {EAGER: SubjectResult(EAGER, Verdict.OK), MATH: SubjectResult(MATH, Verdict.OK), "sdpa_cudnn": result}
-    entry = Entry(casefile.loads(BIASED), expect=Expectation("known", subject="sdpa_cudnn", device="cuda"))
+    entry = known(BIASED, "sdpa_cudnn", device="cuda")
     asker = FakeAsker(judge)
     asker.said = Hello("2.11.0", "3.12", "cuda", "", 1)
     cause = attribute(entry, asker, Ablation(asker.hello, stages, "sdpa_cudnn"))

@@ -1,7 +1,6 @@
 """Reports to projects other than PyTorch: their scripts run, and their words are those of the project."""
 
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,8 @@ from fuzz.compilers.table import COMPILERS
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.failures import Value, WrongValue
 from generators.program.edits import map_inputs
+from tests.command import run_python
+from tests.programs import program
 from triage.rendering import render
 from triage.report import runtimes
 from triage.report.build import Evidence, write_report
@@ -23,22 +24,16 @@ from triage.report.failing_run import FailingRun
 from triage.report.regression import write_case
 from triage.report.wording import title
 
-HEADS_BEFORE_POSITIONS = """\
-case_format: 1
-dims: {B: 2, H: 4, D: 16}
-mode: inference
-inputs:
-  q: {shape: [B, H, H, D], dtype: float32, values: {kind: normal, seed: 0}}
-  k: {shape: [B, H, H, D], dtype: float32, values: {kind: normal, seed: 1}}
-  v: {shape: [B, H, H, D], dtype: float32, values: {kind: normal, seed: 2}}
-ops:
-- {name: kt, op: transpose, args: [k]}
-- {name: scores, op: matmul, args: [q, kt]}
-- {name: probs, op: softmax, args: [scores]}
-- {name: found, op: matmul, args: [probs, v]}
-- {name: out, op: transpose, args: [found], dim0: 1, dim1: 2}
-returns: [scores, out]
-"""
+HEADS_BEFORE_POSITIONS = program(
+    "B: 2, H: 4, D: 16",
+    dict.fromkeys("qkv", "B, H, H, D"),
+    "kt = transpose k",
+    "scores = matmul q kt",
+    "probs = softmax scores",
+    "found = matmul probs v",
+    "out = transpose found, dim0: 1, dim1: 2",
+    returns="[scores, out]",
+)
 CASE = casefile.loads(HEADS_BEFORE_POSITIONS)
 OFF = WrongValue(Value("output", 1), (0, 1, 2, 3), error=2.7, ratio=1e6, limit=32.0, eager_error=4e-7)
 
@@ -54,9 +49,7 @@ def blame(subject: str, stage: Stage = Stage.RUNTIME) -> RootCause:
 
 def run(directory: Path, text: str) -> subprocess.CompletedProcess[str]:
     (directory / "script.py").write_text(text)
-    return subprocess.run(
-        [sys.executable, "script.py"], cwd=directory, capture_output=True, text=True, timeout=300, check=False
-    )
+    return run_python("script.py", cwd=directory)
 
 
 @pytest.mark.samples

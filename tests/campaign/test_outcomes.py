@@ -1,4 +1,4 @@
-"""Campaigns whose question is another: what is wrong in eager, and what regressed since another torch version."""
+"""What becomes of failures: findings, and what is none; also of campaigns about eager, and about regressions."""
 
 import math
 from pathlib import Path
@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from fuzz.bug_identity import Symptom, is_same_failure
-from fuzz.campaign.session import run_campaign
+from fuzz.campaign.options import StopReason
+from fuzz.campaign.session import Sampler, run_campaign
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation, Value
 from generators.errors import UserError
@@ -15,23 +16,99 @@ from generators.records import encode
 from tests.campaign.fakes import case, events, options, raised, sampler, setup
 from tests.campaign.test_campaign import WRONG, found, rows
 
+pytestmark = pytest.mark.worker
+OLD = "2.12.1"
+
+
+def raising(match: str, error: str, text: str) -> dict[str, Any]:
+    """A rule for programs that raise."""
+    return {"match": match, "verdict": "compile_error", "failure": raised(error, text)}
+
+
+def before(*rules: dict[str, Any]) -> dict[str, Any]:
+    """Options of a campaign that asks about regressions from a version that answers by `rules`."""
+    return {"against": setup(rules=rules, torch=OLD)}
+
+
+SOFTMAX, KEPT = sampler("softmax"), {"finding", "duplicate"}
+NO_SPACE = raising("softmax", "OSError", "[Errno 28] No space left on device")
 FAULTY = FaultyOperation("aten.softmax", math.nan, 0.31, Value("output", 0), math.inf)
+SUSPECT = {
+    "match": "softmax",
+    "verdict": "eager_suspect",
+    "failure": encode(FAULTY),
+    "subjects": ["passes", "inductor"],
+}
+
+
+@pytest.mark.parametrize(
+    ("rules", "draw", "more", "kinds", "outcomes"),
+    [
+        # Different bugs are different findings.
+        (
+            [WRONG, raising("relu", "KeyError", "buf7"), raising("log\\(", "AssertionError", "no layout")],
+            sampler("softmax", "relu", "log"),
+            {"budget": "60x"},
+            ["log", "relu", "softmax"],
+            KEPT,
+        ),
+        # No finding: what no public subject shows, what PyTorch's own check accepts, what eager alone does not show.
+        ([{**WRONG, "subjects": ["passes"]}], SOFTMAX, {}, [], {"internal_only"}),
+        ([{**WRONG, "dynamo_same": True}], SOFTMAX, {}, [], {"within_same"}),
+        ([SUSPECT], SOFTMAX, {}, [], {"internal_only"}),
+        # A program that says that the disk is full is a finding as any other.
+        ([NO_SPACE], SOFTMAX, {}, ["softmax"], KEPT),
+        # A bug of both versions does not hide a regression of its kind.
+        (
+            [WRONG, {**WRONG, "match": "relu"}],
+            sampler("relu", "softmax"),
+            before({**WRONG, "match": "relu"}),
+            ["softmax"],
+            KEPT | {"in_both"},
+        ),
+        # No regression: what the public subject alone shows in both, what the other version refuses or dies of.
+        ([WRONG], SOFTMAX, before({**WRONG, "subjects": ["inductor"]}), [], {"in_both"}),
+        (
+            [WRONG],
+            SOFTMAX,
+            before({"match": "softmax", "subjects": ["eager"], "rejected": "no such operator"}),
+            [],
+            {"not_compared"},
+        ),
+        ([WRONG], SOFTMAX, before({"match": "softmax", "subjects": ["passes"], "do": "die"}), [], {"not_compared"}),
+        # What raised and is silently wrong now got worse.
+        ([WRONG], SOFTMAX, before(raising("softmax", "KeyError", "buf0")), ["softmax"], KEPT),
+        # Without its ReLU a case fails in the old version too, so it keeps that.
+        (
+            [WRONG],
+            lambda seed, index, **_: case("exp", "relu", "tanh", "softmax", "sin"),
+            {**before({"match": r"relu\(", "verdict": "ok"}, WRONG), "budget": "4x"},
+            ["relu softmax"],
+            KEPT,
+        ),
+    ],
+)
+def test_what_is_found_and_what_becomes_of_the_rest(
+    tmp_path: Path,
+    rules: list[dict[str, Any]],
+    draw: Sampler,
+    more: dict[str, Any],
+    kinds: list[str],
+    outcomes: set[str],
+) -> None:
+    given = options(tmp_path, rules=rules, **more)
+    assert run_campaign(given, draw).new == len(kinds)
+    assert sorted(" ".join(sorted(op.kind for op in entry.case.ops)) for entry in found(given)) == kinds
+    assert {*rows(given)[1]} == outcomes
+    assert [event["reason"] for event in events(given.out, "CampaignEnded")] == [StopReason.BUDGET]
 
 
 def suspect(failure: FaultyOperation = FAULTY, subject: str = "passes", fired: tuple[str, ...] = ()) -> SubjectResult:
     return SubjectResult(subject, Verdict.EAGER_SUSPECT, failure=failure, applied_rewrites=fired)
 
 
-@pytest.mark.worker
 def test_it_is_one_finding_under_eager_whoever_met_it_and_whatever_same_says(tmp_path: Path) -> None:
-    subjects = ["eager", "passes", "inductor"]
-    rule = {
-        "match": "softmax",
-        "verdict": "eager_suspect",
-        "failure": encode(FAULTY),
-        "dynamo_same": True,
-        "subjects": subjects,
-    }
+    rule = {**SUSPECT, "dynamo_same": True, "subjects": ["eager", "passes", "inductor"]}
     given = options(tmp_path, rules=[rule])
     assert run_campaign(given, sampler("softmax")).new == 1
     (entry,) = found(given)
@@ -44,19 +121,6 @@ def test_it_is_one_finding_under_eager_whoever_met_it_and_whatever_same_says(tmp
     assert len(events(given.out, "SuspicionClosed")) == 1
 
 
-@pytest.mark.worker
-def test_what_eager_alone_does_not_show_is_no_finding(tmp_path: Path) -> None:
-    rule = {
-        "match": "softmax",
-        "verdict": "eager_suspect",
-        "failure": encode(FAULTY),
-        "subjects": ["passes", "inductor"],
-    }
-    given = options(tmp_path, rules=[rule])
-    assert run_campaign(given, sampler("softmax")).new == 0
-
-
-@pytest.mark.worker
 def test_the_guilty_operation_tells_one_from_another() -> None:
     minimal = Symptom.of(suspect(fired=("_sfdp_pattern_5_inference",)), frozenset(["op:softmax"]))
     met = suspect(FaultyOperation("aten.softmax", -math.inf, 0.2, Value("output", 1), math.inf), "inductor")
@@ -72,12 +136,11 @@ def test_the_guilty_operation_tells_one_from_another() -> None:
     assert not is_same_failure(other, suspect(), exact=True) and not is_same_failure(wrong, suspect(), exact=True)
 
 
-@pytest.mark.worker
 def test_who_asks_about_a_function_alone_is_told_of_eager_apart(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = "my.kernels:attention"
-    rule = {"match": "softmax", "verdict": "eager_suspect", "failure": encode(FAULTY), "subjects": ["eager", name]}
+    rule = {**SUSPECT, "subjects": ["eager", name]}
     given = options(tmp_path, subjects=(name,), worker_config=setup(rules=[rule], subjects=[name]))
     ending = run_campaign(given, sampler("softmax"))
     assert ending.new == 0
@@ -88,18 +151,10 @@ def test_who_asks_about_a_function_alone_is_told_of_eager_apart(
     assert Path(told[-1]).parent == given.corpus
 
 
-OLD = "2.12.1"
-
-
-def given(tmp_path: Path, rules: list[dict[str, Any]], before: list[dict[str, Any]], **more: Any) -> Any:
-    return options(tmp_path, rules=rules, against=setup(rules=before, torch=OLD), **more)
-
-
-@pytest.mark.worker
 def test_what_fails_in_this_version_alone_is_a_finding_with_what_the_other_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = given(tmp_path, [WRONG], [])
+    asked = options(tmp_path, rules=[WRONG], **before())
     assert run_campaign(asked, sampler("softmax")).new == 1
     (entry,) = found(asked)
     assert [op.kind for op in entry.case.ops] == ["softmax"]
@@ -109,9 +164,8 @@ def test_what_fails_in_this_version_alone_is_a_finding_with_what_the_other_says(
     assert [event["against"] for event in events(asked.out, "CampaignStarted")] == [OLD]
 
 
-@pytest.mark.worker
 def test_what_fails_in_both_is_set_aside_and_kept(tmp_path: Path) -> None:
-    asked = given(tmp_path, [WRONG], [WRONG])
+    asked = options(tmp_path, rules=[WRONG], **before(WRONG))
     assert run_campaign(asked, sampler("softmax")).new == 0 and found(asked) == []
     findings, outcomes = rows(asked)
     assert findings == [] and set(outcomes) == {"in_both"} and outcomes["in_both"] == 20
@@ -119,62 +173,12 @@ def test_what_fails_in_both_is_set_aside_and_kept(tmp_path: Path) -> None:
     assert {event["message"] for event in closed} == {f"also in torch {OLD}: wrong_result under passes"}
 
 
-@pytest.mark.worker
-def test_a_case_is_not_shrunk_to_one_that_fails_in_both(tmp_path: Path) -> None:
-    # Without its ReLU a case fails in the old version too.
-    right = {"match": r"relu\(", "verdict": "ok"}
-    asked = given(tmp_path, [WRONG], [right, WRONG], budget="4x")
-    assert run_campaign(asked, lambda seed, index, **_: case("exp", "relu", "tanh", "softmax", "sin")).new == 1
-    (entry,) = found(asked)
-    assert sorted(op.kind for op in entry.case.ops) == ["relu", "softmax"]
-
-
-@pytest.mark.worker
-def test_a_bug_of_both_does_not_hide_a_regression_of_its_kind(tmp_path: Path) -> None:
-    old = {**WRONG, "match": "relu"}
-    asked = given(tmp_path, [WRONG, old], [old])
-    assert run_campaign(asked, sampler("relu", "softmax")).new == 1
-    (entry,) = found(asked)
-    assert [op.kind for op in entry.case.ops] == ["softmax"]
-
-
-@pytest.mark.worker
-def test_what_only_the_public_subject_shows_in_both_is_no_regression(tmp_path: Path) -> None:
-    asked = given(tmp_path, [WRONG], [{**WRONG, "subjects": ["inductor"]}])
-    assert run_campaign(asked, sampler("softmax")).new == 0
-    assert set(rows(asked)[1]) == {"in_both"}
-
-
-@pytest.mark.worker
-def test_what_the_other_version_cant_judge_is_told_apart(tmp_path: Path) -> None:
-    refuses = {"match": "softmax", "subjects": ["eager"], "rejected": "no such operator"}
-    asked = given(tmp_path, [WRONG], [refuses])
-    assert run_campaign(asked, sampler("softmax")).new == 0
-    assert set(rows(asked)[1]) == {"not_compared"}
-
-
-@pytest.mark.worker
-def test_the_death_of_the_other_version_says_nothing_of_the_case(tmp_path: Path) -> None:
-    asked = given(tmp_path, [WRONG], [{"match": "softmax", "subjects": ["passes"], "do": "die"}], budget="4x")
-    assert run_campaign(asked, sampler("softmax")).new == 0
-    assert set(rows(asked)[1]) == {"not_compared"}
-
-
-@pytest.mark.worker
-def test_what_raised_and_is_silently_wrong_now_got_worse(tmp_path: Path) -> None:
-    raises = {"match": "softmax", "verdict": "compile_error", "failure": raised("KeyError", "buf0")}
-    asked = given(tmp_path, [WRONG], [raises])
-    assert run_campaign(asked, sampler("softmax")).new == 1
-
-
-@pytest.mark.worker
 def test_a_run_goes_on_with_the_version_it_began_with(tmp_path: Path) -> None:
-    run_campaign(given(tmp_path, [], [], budget="2x"), sampler())
+    run_campaign(options(tmp_path, budget="2x", **before()), sampler())
     with pytest.raises(UserError, match=r"holds a run with --against torch 2\.12\.1"):
         run_campaign(options(tmp_path, budget="2x"), sampler())
 
 
-@pytest.mark.worker
 def test_an_interpreter_that_cant_be_used_is_told_before_any_work(tmp_path: Path) -> None:
     asked = options(tmp_path, against=setup(unusable="/usr/bin/python3 can't import torch"))
     with pytest.raises(UserError, match="can't import torch"):

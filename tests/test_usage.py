@@ -12,7 +12,8 @@ import yaml
 from corpus.entry import CASE_SUFFIX, Entry, Expectation, save
 from corpus.ledger import Ledger
 from corpus.ledger import save as save_ledger
-from fuzz.run_store import RESULTS_FILE, Results
+from fuzz.run_database import RESULTS_FILE
+from fuzz.run_store import Results
 from generators.sampling.sample import sample
 from tests.campaign.fakes import write_python
 from tests.command import run_command

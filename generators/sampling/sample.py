@@ -131,8 +131,8 @@ class Profile:
     heads_inner: float = 0.0  # of cases with q, k, v in [B, S, H, D]: the contract keeps it
 
 
-MODULES = Profile("", {name: row.weight for name, row in FAMILIES.items()}, SHARES, empty=0.006)
-FUNCTIONS = Profile(
+MODULE_PROFILE = Profile("", {name: row.weight for name, row in FAMILIES.items()}, SHARES, empty=0.006)
+FUNCTION_PROFILE = Profile(
     "contracted",
     {name: row.weight for name, row in FAMILIES.items() if row.write is None},
     {"states": 0.3},
@@ -154,7 +154,7 @@ FUNCTIONS = Profile(
     heads_inner=0.25,
 )
 """Bare attentions, for functions that compute attention alone."""
-PORTABLE = Profile(
+PORTABLE_PROFILE = Profile(
     "portable",
     {name: row.weight if row.portable is None else row.portable for name, row in FAMILIES.items()},
     {"forms": 0.94, "regions": SHARES["regions"], "sizes": 0.15},
@@ -200,7 +200,7 @@ def sample(
     With `abilities`, those of a compiler of inference programs, the case is one without `find_obstacle`, and mostly has
     forms that such compilers get wrong (`generators/sampling/forms.py`).
     """
-    profile = PORTABLE if abilities is not None else FUNCTIONS if attention_only else MODULES
+    profile = PORTABLE_PROFILE if abilities is not None else FUNCTION_PROFILE if attention_only else MODULE_PROFILE
     given = {"dtype": dtype, "device": device}
     given |= {"family": "" if attention_only else family, "mode": "" if abilities is not None else mode}
     for attempt in itertools.count():
@@ -229,7 +229,7 @@ def _choose(name: str, mutation: str) -> Choices:
 def draw(
     c: Choices,
     rare: Choices,
-    profile: Profile = MODULES,
+    profile: Profile = MODULE_PROFILE,
     *,
     limits: Limits = NO_LIMITS,
     family: str = "",

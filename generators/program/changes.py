@@ -128,7 +128,7 @@ class _Changed:
             "unhooked": (not self.hooks, "there is no hook", Reason.MALFORMED),
         }
         if change.kind == "pre_hook" and not change.of:
-            is_integral = category(case.arguments[0].dtype) != 2
+            is_integral = any(category(item.dtype) != 2 for item in case.arguments[:1])
             faults[change.kind] = is_integral, "the first argument is not floating", Reason.TYPES
         if change.kind in faults:
             is_wrong, why, reason = faults[change.kind]

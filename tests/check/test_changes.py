@@ -25,6 +25,7 @@ from fuzz.protocol import Verdict
 from generators.program.calls import at_call
 from generators.program.case import Case, Change, Input, LaterCall, Values
 from generators.program.changes import KINDS, list_changes, without_changes
+from generators.program.edits import prune_if_valid
 from generators.program.emit import source
 from generators.program.ops import make_op
 from generators.program.sizes import Size
@@ -239,3 +240,10 @@ def test_each_way_of_compiling_compiles(way: str) -> None:
     assert all(graphs)
     assert settings.is_compiled_plainly()
     torch._dynamo.reset()
+
+
+def test_a_case_that_is_cut_to_its_parameters_is_no_case() -> None:
+    """Nothing is left for a hook before forward to look at."""
+    parameters = tuple(item for item in CASE.inputs if item.parameter)
+    hooked = replace(CASE, inputs=parameters, ops=(make_op("out", "mul", ["w", "v"], {}),), calls=())
+    assert prune_if_valid(replace(hooked, setup=(Change("pre_hook"),))) is None

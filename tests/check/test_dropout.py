@@ -360,3 +360,26 @@ def test_repeats_planted_in_torch_are_found(plant: str, fields: dict[str, Any]) 
         result = judge_case(CASE, "inductor_random")
         assert isinstance(result.failure, RepeatedMask)
         assert {field: getattr(result.failure, field) for field in fields} == fields
+
+
+def test_a_derivative_that_is_0_in_truth_is_judged_beside_other_random_numbers_as_without() -> None:
+    """Each term behind it has the size of 1, and so does its rounding."""
+    body = ["zero = torch.func.grad(lambda x: x.softmax(-1).sum())(q)", "return zero, F.dropout(v, 0.5)"]
+
+    def compile_module(module: torch.nn.Module, _: object) -> Callable[..., Any]:
+        def run(*inputs: Tensor) -> tuple[Tensor, Tensor]:
+            torch.rand(1)
+            zero, dropped = module(*inputs)
+            return zero + 1e-6, dropped
+
+        return run
+
+    request = Check(
+        id=0,
+        source=source(*body, dims="1, 1, 4, 8"),
+        subjects=("passes_random",),
+        training=True,
+        random=True,
+        derives=True,
+    )
+    assert only(check_here(request, Subject("passes_random", compile_module))).verdict is Verdict.RANDOM_STREAM

@@ -9,7 +9,7 @@ from fuzz.check.judge import constants, dropout
 from fuzz.check.judge.case_run import CaseRun
 from fuzz.check.judge.modes import Noise
 from fuzz.check.judge.repeated_masks import find_repeated_mask
-from fuzz.check.judge.verdict import Judge, conclude
+from fuzz.check.judge.verdict import conclude
 from fuzz.check.run.program import Execution, execute
 from fuzz.check.torch_api import exceptions
 from fuzz.protocol import SubjectResult, Verdict
@@ -24,7 +24,7 @@ def compare_seeds(judgement: SubjectResult, case: CaseRun, compiled: Compiled, r
     plain = case.program.module(case.request.training)
     runs = _make_run(case, (plain, plain)), _make_run(case, compiled)
     comparison = dropout.Comparison(*runs, case.eager, run, case.program.inputs, case.coarsest())
-    judge = Judge(case.eager, case.right, case.coarsest, random=False)
+    judge = case.make_judge(case.eager, random=False)
 
     def judge_constant() -> SubjectResult | None:
         """The judgement on the elements of `run` that do not depend on the seed, if these are wrong."""

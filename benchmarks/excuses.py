@@ -110,7 +110,7 @@ def draw_case(seed: int, index: int, *, choices: bool, device: str = "cpu") -> C
         replace(item, values=Values("integers")) if item.values.kind == "normal" and c.chance(_EQUAL_SHARE) else item
         for item in case.inputs
     ]
-    case = replace(case, inputs=tuple(inputs))
+    case = replace(case, inputs=tuple(inputs), autocast=None)  # which operations are not drawn with
     for _ in range(_TRIES):
         changed = MUTATIONS["operations"].draw(case, c, CHOICES)
         if changed is not case and any(op.kind in CHOICES for op in changed.ops):

@@ -1,4 +1,4 @@
-"""When two failures are the same bug."""
+"""When two failures look like the same bug, and when measurements show that they are."""
 
 import re
 from collections.abc import Iterable
@@ -169,7 +169,7 @@ class Symptom:
         | part    | equal if                                                                                 |
         |---------|------------------------------------------------------------------------------------------|
         | kind    | `kind_of` gives the same                                                                 |
-        | accused | the compilers are the same; or the failures have keys, and Dynamo traces both programs   |
+        | accused | the compilers are the same; or the failures have keys, and neither is eager's or a user's  |
         | key     | the keys of the failures are the same                                                    |
         | values  | `share_values` holds                                                                     |
         """

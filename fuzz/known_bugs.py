@@ -1,4 +1,4 @@
-"""Identifies failures: which known bug one is, a finding or an entry of the ledger; for campaigns and triage."""
+"""Tells which known bug a failure is. A known bug is an earlier finding, or an entry of the ledger."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -84,7 +84,8 @@ class KnownBugs:
     def find(self, symptom: Symptom, minimal: Case, cause: RootCause | None = None) -> KnownBug | None:
         """The bug that the failure of a minimal case is. Runs no experiments.
 
-        If the bug `is_back`, the failure is still a new finding. A bug with `cause` and its experiments counts too.
+        If the bug `is_back`, the failure is still a new finding. With `cause`, a bug with the same cause and the same
+        `decided_by` counts too.
         """
         with self._lock:
             known = self._by_case.get(minimal.id) or self.find_by_rewrites(symptom)
@@ -284,7 +285,7 @@ def identify(
         if cause is None:
             return None, None
         for one in known_bugs.list_possible(symptom):
-            _with_cause(one, known_bugs, seek)  # A finding that was saved in a hurry has none.
+            _with_cause(one, known_bugs, seek)  # Step 3 compares causes, and a finding saved in a hurry has none.
         return find_decided(known_bugs.list_of_cause(cause.key), study, known_bugs, seek), cause
     return None, cause
 

@@ -45,7 +45,7 @@ def _resize_all(case: Case, old: int, new: int) -> Case:
 
 
 def drop(field: str) -> Callable[[Case], Iterator[Case]]:
-    """The pass that leaves none of the items of a field, each by itself, and all but each."""
+    """The pass that proposes a field without items, with one item alone, and without one item."""
 
     def drop_items(case: Case) -> Iterator[Case]:
         fewer: list[Any] = _fewer(getattr(case, field))

@@ -57,7 +57,7 @@ def guilty(text: str, *, training: bool = False) -> str:
     program = Program(text)
     module = program.module(training)
     audit = Audit()
-    execute(module, module, [program.inputs()], training=training, mode=audit)
+    execute(module, module, program.calls(module), training=training, mode=audit)
     return audit.faulty.operation if audit.faulty else ""
 
 

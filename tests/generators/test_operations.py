@@ -13,7 +13,7 @@ from fuzz.ask.evaluator import Evaluator
 from fuzz.ask.question import Question, ask_or_raise
 from generators.errors import CaseError
 from generators.program.case import Case
-from generators.program.edits import prune_if_valid
+from generators.program.edits import change_dtype, prune_if_valid
 from generators.program.indices import find_undefined_writes
 from generators.program.ops import OPS
 from generators.program.ops.spec import Kind
@@ -46,7 +46,14 @@ def program(rows: list[str], mode: str = "inference") -> Case:
 @pytest.mark.parametrize("row", [row for rows in EXAMPLES.values() for row in rows])
 def test_an_operation_gives_in_eager_what_its_type_says(row: str) -> None:
     plain = program([row])
-    assert all(map(has_its_types, filter(is_valid, (plain, replace(plain, autocast="bfloat16")))))
+    # Autocast casts few results of float32, and some of what is in its own dtype.
+    autocast = [replace(case, autocast="bfloat16") for case in (plain, change_dtype(plain, ["float32"], "bfloat16"))]
+    assert has_its_types(plain)
+    for case in filter(is_valid, autocast):
+        try:
+            assert has_its_types(case)
+        except NotImplementedError:
+            assert plain.ops[-1].kind in UNIMPLEMENTED
     assert loads(dumps(plain)) == plain
 
 
@@ -72,7 +79,7 @@ def test_a_row_is_well_formed_and_has_programs(kind: str) -> None:
 
 
 @samples
-@pytest.mark.filterwarnings("ignore:var\\(\\). degrees of freedom")
+@pytest.mark.filterwarnings("ignore:(var|std)\\(\\). degrees of freedom")
 @pytest.mark.parametrize("kind", DRAWN)
 def test_drawn_programs_have_the_operation_run_and_become_simpler(kind: str) -> None:
     case = WithParts([kind]).sample(31, DRAWN.index(kind))

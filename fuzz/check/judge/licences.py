@@ -41,7 +41,8 @@ class Licence:
     source: str
     applies: Callable[[Doubt], bool] = lambda _: True
     right_runs: Callable[[Doubt], Iterator[RightRuns]] = lambda _: iter(())
-    """Each entry is tried until one explains the run."""
+    """Each entry is tried until one explains the run. `rounded` runs are noise: 32 times their distance is allowed, 2
+    in low precision. Another value goes to `chosen`: the range up to it is allowed, and no more."""
     judge: "Callable[[Licence, Doubt], SubjectResult] | None" = None
     """Judges otherwise than by the values of `right_runs`."""
     by_proof: bool = False

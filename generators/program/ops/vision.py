@@ -9,7 +9,7 @@ from generators.errors import require
 from generators.program.ops.rules import check_weights, common_float, common_number, count_windows
 from generators.program.ops.spec import Attribute, Kind, Line, Operands, OpSpec, flag, word
 from generators.program.sizes import ONE, Size, show
-from generators.program.values import INTEGERS, category
+from generators.program.values import INTEGERS, LOW_PRECISION, category
 from generators.reasons import Reason
 
 _ZERO = Size.of(0)
@@ -168,12 +168,14 @@ def _convolution_dtype(call: Operands) -> str:
     return dtype
 
 
-def _take_some(*dtypes: str) -> Callable[[Operands], str]:
-    """The dtype of the first argument, which is floating or one of these, or int64 for places."""
+def _take_some(*dtypes: str, axes: int = 1) -> Callable[[Operands], str]:
+    """The dtype of the first argument, which is floating or one of these, or int64 for places. axes: that are pooled"""
 
     def infer(call: Operands) -> str:
         own = call.args[0].dtype
         require(category(own) == 2 or own in dtypes, f"takes no {own}")
+        # Autocast on the CPU pools along three axes in float32, and no other way.
+        own = "float32" if call.autocast and axes == 3 and own in LOW_PRECISION else own
         return "int64" if call.attrs.get("part") == "indices" else own
 
     return infer
@@ -211,6 +213,17 @@ def _for_each_rank(
     return [OpSpec(kind.format(axes), partial(shape, axes=axes), text=_call_text, **rules) for axes in ranks]
 
 
+def _pools(
+    kind: str, shape: Callable[..., tuple[Size, ...]], *dtypes: str, ranks: Sequence[int] = (1, 2, 3), **rules: Any
+) -> list[OpSpec]:
+    """The rows of a pooling, of floating arguments or of these dtypes."""
+    return [
+        row
+        for axes in ranks
+        for row in _for_each_rank(kind, shape, (axes,), dtype=_take_some(*dtypes, axes=axes), **rules)
+    ]
+
+
 _convolutions = partial(_for_each_rank, dtype=_convolution_dtype, arity=(2, 3))
 
 OPS = [
@@ -218,11 +231,11 @@ OPS = [
     *_convolutions(
         "conv_transpose{}d", partial(_convolve, transposed=True), attributes={**_CONVOLVE, "output_padding": _NUMBERS}
     ),
-    *_for_each_rank("max_pool{}d", _pool, (1,), dtype=_take_some(), attributes=_POOL | _PART),
-    *_for_each_rank("max_pool{}d", _pool, (2, 3), dtype=_take_some(*INTEGERS), attributes=_POOL | _PART),
-    *_for_each_rank("avg_pool{}d", _pool, dtype=_take_some("int64"), attributes=_AVERAGE),
-    *_for_each_rank("adaptive_avg_pool{}d", _pool_to, dtype=_take_some(), attributes={"sizes": _LIST}),
-    *_for_each_rank("adaptive_max_pool{}d", _pool_to, dtype=_take_some(), attributes={"sizes": _LIST, **_PART}),
+    *_pools("max_pool{}d", _pool, ranks=(1,), attributes=_POOL | _PART),
+    *_pools("max_pool{}d", _pool, *INTEGERS, ranks=(2, 3), attributes=_POOL | _PART),
+    *_pools("avg_pool{}d", _pool, "int64", attributes=_AVERAGE),
+    *_pools("adaptive_avg_pool{}d", _pool_to, attributes={"sizes": _LIST}),
+    *_pools("adaptive_max_pool{}d", _pool_to, attributes={"sizes": _LIST, **_PART}),
     OpSpec(
         "batch_norm",
         _batch_norm,

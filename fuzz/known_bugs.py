@@ -110,8 +110,9 @@ class KnownBugs:
         return [one for one, own in self._list_shown() if own.may_be(symptom)]
 
     def list_of_cause(self, cause: CauseKey) -> list[KnownBug]:
-        """The bugs with this cause."""
-        return [one for one in self._explaining() if any(is_same_cause(cause, key) for key in one.causes)]
+        """The bugs with this cause, those with an example first."""
+        found = [one for one in self._explaining() if any(is_same_cause(cause, key) for key in one.causes)]
+        return sorted(found, key=lambda one: not one.case_id)
 
     def find_regression(self, symptom: Symptom, cause: CauseKey | None) -> KnownBug | None:
         """The bug that a failure shows although it is fixed: it `is_back`."""

@@ -37,7 +37,7 @@ _FORMAT = 9
 _TABLES = """
 CREATE TABLE events (
     place INTEGER PRIMARY KEY,  -- the bytes of all lines up to this one, deleted lines among them
-    line TEXT NOT NULL          -- as `list_events` gives it
+    line TEXT NOT NULL          -- as `list_lines` gives it
 );
 CREATE TABLE counts (place INTEGER NOT NULL, counts TEXT NOT NULL);
 INSERT INTO counts VALUES (0, '{}');
@@ -134,7 +134,7 @@ class Results(RunDatabase, events.Listener):
                 return
             counts = json.dumps(encode(self.count_events()))
             with self._transaction():
-                last = self._db.execute("SELECT max(place) FROM events").fetchone()[0]
+                last = self._db.execute("SELECT coalesce(max(place), 0) FROM events").fetchone()[0]
                 self._db.execute("UPDATE counts SET place = ?, counts = ?", (last, counts))
                 self._db.execute("DELETE FROM events WHERE place <= ?", (last - MAX_LOG_BYTES,))
 
@@ -145,10 +145,15 @@ class Results(RunDatabase, events.Listener):
                 self.counts.seconds = time.monotonic() - self._zero
             return copy.deepcopy(self.counts)
 
-    def list_events(self, *names: str) -> list[dict[str, Any]]:
-        """The latest events, oldest first, as data that begins with time and name. `names`: those alone."""
+    def list_lines(self) -> list[str]:
+        """The latest events, oldest first, each a line of JSON that begins with time and name."""
         with self._reading("events"):
-            told = [json.loads(line) for (line,) in self._select("SELECT line FROM events ORDER BY place")]
+            return [line for (line,) in self._select("SELECT line FROM events ORDER BY place")]
+
+    def list_events(self, *names: str) -> list[dict[str, Any]]:
+        """The events of `list_lines`, as data. `names`: those alone."""
+        with self._reading("events"):
+            told = map(json.loads, self.list_lines())
             return [event for event in told if not names or event["event"] in names]
 
     def record_case(

@@ -45,19 +45,20 @@ def status(*runs: Path, json: Path | None = None, events: Path | None = None) ->
     python -m fuzz.status runs/* --json numbers.json
     python -m fuzz.status runs/NAME --events events.ndjson
     """
-    from json import dumps
-
     from corpus.files import replace_file
     from fuzz.commands import write_json
-    from fuzz.run_store import read_events
+    from fuzz.run_store import Results
     from generators.errors import UserError
 
     if not runs:
         raise UserError("name at least one run directory")
     data = [describe_run(run) for run in runs]
     if events is not None:
-        lines = (f"{dumps(event)}\n" for run in runs for event in read_events(run))
-        replace_file(events, "".join(lines).encode())
+        lines = list[str]()
+        for path in runs:
+            with Results.open_readonly(path) as results:
+                lines += results.list_lines()
+        replace_file(events, "".join(f"{line}\n" for line in lines).encode())
     if json is not None and write_json(data, json):
         return
     labels = ["run", "state", "torch", "device"]

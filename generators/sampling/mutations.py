@@ -68,12 +68,12 @@ def _return_again(case: Case, c: Choices) -> Case:
 
 
 MUTATIONS: Mapping[str, Mutation] = {
-    "autocast": Mutation(0.03, _cast),
+    "autocast_within": Mutation(0.03, _cast),
     "writes": Mutation(0.06, insert_write, ("autocast",), _FEW, tries=6),
     "calls": Mutation(_share_of_calls, add_call, (), {1: 5.0, 2: 4.0, 3: 1.0}, tries=8),
     "recomputed": Mutation(lambda case: 0.25 * (case.training and bool(case.calls)), recompute),
     "operations": Mutation(0.08, add_operation, ("autocast",), {1: 5.0, 2: 3.0, 3: 2.0}, kinds=DRAWN),
-    "changes": Mutation(lambda case: 0.5 if case.calls else 0.01, add_change, (), {1: 3.0, 2: 4.0, 3: 2.0}, 8, KINDS),
+    "changes": Mutation(lambda case: 0.5 if case.calls else 0.01, add_change, (), {2: 3.0, 3: 4.0, 4: 2.0}, 8, KINDS),
     "regions": Mutation(0.08, add_region, ("checkpoint",), {1: 5.0, 2: 2.0, 3: 1.0}, kinds=REGIONS),
     "carries": Mutation(0.02, add_carries, ("checkpoint", "autocast"), tries=8),
     # More dropout, and what it drops.

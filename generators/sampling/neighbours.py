@@ -12,7 +12,7 @@ from generators.program.type_check import is_valid
 from generators.program.values import FLOATS, LOW_PRECISION, category
 from generators.sampling.choices import Choices
 from generators.sampling.dropout import add_dropout
-from generators.sampling.mutations import MUTATIONS, mutate
+from generators.sampling.mutations import SHARES, mutate
 
 _SIZES = (1, 2, 3, 5, 7, 8, 13, 16, 31, 32, 33, 64, 65, 127)
 _LARGE = {"channels": 3.0, "outliers": 2.0, "one_row": 1.0}
@@ -274,6 +274,11 @@ def return_first(case: Case, _c: Choices | None = None) -> Case:
     return edits.prune_if_valid(replace(case, returns=case.returns[:1], contracts=())) or case
 
 
+def _add_calls(case: Case, c: Choices) -> Case:
+    """Later calls; in training, of a program whose operations are recomputed in some cases."""
+    return mutate(case, lambda _: c, {"calls": 1.0, "recomputed": SHARES["recomputed"]})
+
+
 _WEIGHTS: dict[_Variation, float] = {
     _change_sizes: 4.0,
     _change_dtype: 3.0,
@@ -285,7 +290,7 @@ _WEIGHTS: dict[_Variation, float] = {
     _change_autocast: 1.0,
     _change_layout: 1.0,
     _drop: 1.0,
-    MUTATIONS["calls"].draw: 1.0,
+    _add_calls: 1.0,
 }
 _FORGETTABLE: dict[_Variation, float] = {
     _change_constant: 5.0,

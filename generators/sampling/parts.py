@@ -95,4 +95,4 @@ def _add(part: str, case: Case, c: Choices) -> Case | None:
         case = case if case.calls else MUTATIONS["calls"].draw(case, c)
     changed = MUTATIONS[name].draw(case, c, (part,) if name != part else ())
     is_told = name != part or part in OWN_WRITERS
-    return changed if changed is not case and (not is_told or part in list_parts(changed)) else None
+    return changed if changed != case and (not is_told or part in list_parts(changed)) else None

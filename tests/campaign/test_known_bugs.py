@@ -11,7 +11,7 @@ from corpus.entry import Entry, Expectation, Found, save, write
 from corpus.ledger import Bug, Ledger
 from fuzz.bug_identity import Signature
 from fuzz.campaign.suspicion_queue import SuspicionQueue
-from fuzz.known_bugs import KnownBugs
+from fuzz.known_bugs import KnownBug, KnownBugs
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Raised
 from fuzz.protocol.rewrites import WrongRewrite
@@ -129,6 +129,9 @@ def test_a_bug_without_an_example_is_found_by_its_cause(tmp_path: Path, status: 
     assert known.load_ledger(VERSIONS) == []
     assert known.list_of_cause(replace(cause, details=())) == []
     assert [one.bug for one in known.list_of_cause(cause)] == [replace(bug, cause=cause)] * (status != "fixed 2.13.0")
+    # The first case becomes its example, which comes first from now on.
+    added = known.add(KnownBug("first", None, (cause,), bug.decided_by, bug=bug))
+    assert known.list_of_cause(cause)[0] is added
 
 
 def test_a_saved_finding_of_a_bug_that_is_back_explains_nothing(tmp_path: Path) -> None:

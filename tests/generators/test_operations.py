@@ -110,6 +110,13 @@ def test_every_program_has_the_part_or_a_part_of_the_group(part: str) -> None:
     assert all(one - {*DRAWN} if part == "regions" else part in one for one in found)
 
 
+@samples
+def test_a_drawn_mutation_is_in_each_program() -> None:
+    drawn = {name: [WithParts([name]).sample(5, index) for index in range(12)] for name in ("masks", "autocast_within")}
+    assert all(any(op.kind == "dropout" for op in case.ops) for case in drawn["masks"])
+    assert all(case.autocast for case in drawn["autocast_within"])
+
+
 def test_autocast_is_refused_where_the_dtype_would_depend_on_the_contraction() -> None:
     with pytest.raises(CaseError):
         check(replace(program(["einsum, args: [x, weight, row], equation: bsd,sd,d->bd"]), autocast="bfloat16"))

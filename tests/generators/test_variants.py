@@ -13,6 +13,7 @@ from generators.program.sizes import Size
 from generators.program.type_check import check
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
+from generators.sampling.neighbours import Neighbourhood
 from generators.sampling.sample import sample
 from generators.sampling.variants import DROPOUT, HALF, INFERENCE, MIXED, TRAINING, Variant, make_variants, variant_of
 from tests.generators.plain import in_float64, overwrites
@@ -23,6 +24,13 @@ POOL = [sample(4, i) for i in range(60)]
 
 
 @pytest.mark.samples
+def test_neighbours_of_a_block_in_training_are_called_again_and_recomputed() -> None:
+    block = next(case for case in POOL if case.training and not (case.calls or case.checkpoint))
+    near = [Neighbourhood({"block": block}).sample(1, index) for index in range(300)]
+    called = [case for case in near if case.calls and case.training]
+    assert 0.1 * len(called) < sum(case.checkpoint == "full" for case in called) < 0.4 * len(called)
+
+
 def test_contracts_that_are_kept_hold() -> None:
     made = [other for case in POOL for other in make_variants(case, Choices(case.id))]
     kept = [new for new in made[::2] if new.contracts and 0 not in new.sizes.values()]

@@ -233,6 +233,12 @@ def test_a_planted_condition_is_found_and_no_other(
     assert [condition.rule.spell(condition.subject) for condition in explained(case, fails)] == expected
 
 
+def test_a_wrong_gradient_needs_training_which_is_no_condition() -> None:
+    wrong = replace(FAILS, verdict=Verdict.WRONG_GRADIENT)
+    found = find_conditions(PLAIN, wrong, lambda other: wrong if other.training else RIGHT)
+    assert not found
+
+
 def test_a_condition_keeps_examples_of_both_sides_of_its_boundary() -> None:
     (found,) = explained(PLAIN, lambda other: other.sizes["S"] > 20)
     assert {21, 33} <= {*found.fails}

@@ -50,6 +50,7 @@ _SEEDS = range(1, 4)
 """Added to the seeds of a program that passes, if the failure is one of values: it must pass with other numbers too."""
 _VARIED = (CALLS_APART, DROPPED, *NARROWER[EAGER], "wide_integers", "offset_given")
 """Edits of attributes, dtypes, layouts and calls, which are varied by themselves."""
+_INFERENCE = "inference"
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 Probe = Callable[[Case], SubjectResult]
@@ -130,6 +131,8 @@ def find_conditions(
         return outcome is not None
 
     properties = list_properties(case, sizes_only=sizes_only)
+    if result.verdict is Verdict.WRONG_GRADIENT or (result.value and result.value.is_gradient):
+        properties = [one for one in properties if one.subject != _INFERENCE]  # which has no gradient to be wrong
     for one, value in _take_turns(properties):
         attempt(one, value)
     found: dict[str, Condition] = {}
@@ -318,7 +321,7 @@ def _list_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:
 def _list_edits(case: Case) -> Iterator[_Property]:
     """What the case has beside its operations, each taken away."""
     edited: dict[str, Case | None] = {
-        "inference": replace(case, mode="inference"),
+        _INFERENCE: replace(case, mode="inference"),
         "static sizes": replace(case, dynamic=False),
         "no autocast": replace(case, autocast=None),
         "no recomputation": replace(case, checkpoint=""),

@@ -18,7 +18,7 @@ FRESH = 0.5
 VARIANT_SHARE = 0.5
 """The share of byte inputs, of the rest, that become a variant of their case. Case files always become a variant."""
 _FRESH_BYTES = 512
-_SHARES = {name: SHARES[name] for name in ("autocast", "writes")}
+_SHARES = {name: SHARES[name] for name in ("autocast_within", "writes")}
 
 
 def decode(data: bytes) -> Case:

@@ -120,3 +120,7 @@ def test_a_drawn_mutation_is_in_each_program() -> None:
 def test_autocast_is_refused_where_the_dtype_would_depend_on_the_contraction() -> None:
     with pytest.raises(CaseError):
         check(replace(program(["einsum, args: [x, weight, row], equation: bsd,sd,d->bd"]), autocast="bfloat16"))
+    summed = replace(program(['einsum, args: [x, x], equation: "bsd,bsd->bs"']), autocast="bfloat16")
+    assert has_its_types(summed)
+    with pytest.raises(CaseError):  # elements are multiplied where only one is summed
+        check(replace(summed, dims=tuple((name, 1 if name == "D" else size) for name, size in summed.dims)))

@@ -17,7 +17,7 @@ from generators.program.case import TensorType
 from generators.program.ops.rules import common_float
 from generators.program.ops.spec import Attribute, Kind, Line, Memory, Operands, OpSpec, first_dtype, flag, word
 from generators.program.sizes import Size, show
-from generators.program.values import FLOATS, category, promote
+from generators.program.values import FLOATS, LOW_PRECISION, category, promote
 
 FLEX_NAMES = ("flex_attention", "create_block_mask", "score_mod", "mask_mod")
 """The names that the text of flex_attention defines or imports."""
@@ -186,6 +186,10 @@ def _layer(call: Operands) -> tuple[Size, ...]:
 
 
 def _transformer_dtype(call: Operands) -> str:
+    own = call.attrs["dtype"]
+    # A sum of both low dtypes is in float32, which a norm of parameters in a low dtype does not take.
+    fits = not call.autocast or own not in LOW_PRECISION or own == call.autocast
+    require(fits, f"under autocast to {call.autocast} the layer can't be in {own}")
     # Under autocast the sums are in the lower dtype.
     return promote((dtype, 3) for dtype in (first_dtype(call), call.autocast) if dtype)
 

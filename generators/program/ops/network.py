@@ -111,6 +111,12 @@ def _einsum_dtype(call: Operands) -> str:
     if len(call.args) == 1:  # a sum
         own = call.args[0].dtype
         return own if category(own) == 2 else "int64"
+    if call.autocast and any(arg.dtype != call.autocast for arg in call.args):
+        terms, out = call.attrs["equation"].split("->")
+        first, second = terms.split(",")
+        summed = [size for letter, size in zip(first, call.args[0].shape, strict=True) if letter in {*second} - {*out}]
+        # Without a sum of two or more, torch multiplies elements, which autocast leaves alone.
+        require(max(call.numbers(summed), default=1) != 1, "autocast casts no einsum without a sum")
     return common_number(call)
 
 

@@ -45,8 +45,8 @@ def test_contracts_that_are_kept_hold() -> None:
 def test_variants_are_the_same_program() -> None:
     found = {case.id: make_variants(case, Choices(case.id)) for case in POOL}
     # Float32 or half precision, three modes, one batch or several: 12 variants, one of them the case itself.
-    # Of other seeds' 60 cases, 33 to 44 have all: some have no dtype or mode to change.
-    assert sum(len(others) >= 11 for others in found.values()) > 0.5 * len(POOL)
+    # A case with one batch, in a region or of several calls has fewer.
+    assert sum(len(others) >= 11 for others in found.values()) > 0.6 * len(POOL)
     for case in POOL[:20]:
         variants = [variant_of(other) for other in found[case.id]]
         assert variant_of(case) not in variants

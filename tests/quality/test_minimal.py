@@ -227,9 +227,9 @@ def shrunk(bug: Bug, *, fused: bool = False) -> list[tuple[list[Case], list[Case
     attention_only = bug in CONTRACTS
 
     def is_start(case: Case) -> bool:
-        # A grouped call whose contract is over [B, S, H, D] comes down to steps.
+        # A grouped call over [B, S, H, D] with dropout comes down to steps.
         is_fused = any(op.kind == "sdpa" for op in case.ops)
-        fits = is_fused == fused and not (fused and case.contracts[0].layout == "bshd")
+        fits = is_fused == fused and not (fused and said(case).layout == "bshd" and said(case).dropout)
         return bug(case) and (fits or not attention_only)
 
     found = []

@@ -319,7 +319,7 @@ def _list_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:
 
 
 def _list_edits(case: Case) -> Iterator[_Property]:
-    """What the case has beside its operations, each taken away."""
+    """The parts of a case beside its operations, each taken away."""
     edited: dict[str, Case | None] = {
         _INFERENCE: replace(case, mode="inference"),
         "static sizes": replace(case, dynamic=False),
